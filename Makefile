@@ -29,7 +29,7 @@ LAWS := reproduce/test_als evaluation/test_bounds logging_policy/test_cells logg
     estimation/hyper/test_uncertainty ope/test_value_intervals learners/test_weights \
     evaluation/test_certificates
 
-.PHONY: help demo docs docs-serve browser chromium peers lme4 reproduce test lint types public-types contracts pytest quick portable format clean postgresql
+.PHONY: help demo docs docs-serve browser chromium peers benchmarks lme4 reproduce test lint types public-types contracts pytest quick portable format clean postgresql
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -54,6 +54,10 @@ browser: docs $(BROWSER) chromium  ## reports and the site in chromium: errors, 
 peers: $(PLOTS) lme4  ## hieropo beside other tools on the same logs: docs/results/peers.md (QUICK=1: ten minutes)
 	$(BIN)/python benchmarks/peers/run.py
 	$(BIN)/python benchmarks/peers/render.py
+	$(BIN)/python benchmarks/readme.py
+
+benchmarks: $(DEV) lme4  ## all programs of benchmarks, half an hour on two quiet processors, then their tables
+	$(BIN)/python benchmarks/all.py
 
 test: $(DEV)  ## every check: lint, types, import contracts, tests
 	$(MAKE) --no-print-directory lint

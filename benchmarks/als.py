@@ -15,6 +15,7 @@ import time
 os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
 
 import numpy as np
+import record
 
 from hieropo._utils.threads import processors
 from hieropo.reproduce.movielens.als import factorize
@@ -62,24 +63,24 @@ def main() -> None:
     start = time.perf_counter()
     ours(ratings, argparse.Namespace(rank=options.rank, iterations=1), 1, 0)
     print(f"first call, which may compile: {time.perf_counter() - start:.2f} s")
-    print(f"{ratings.rating.size:,} ratings, rank {options.rank}, {options.iterations} iterations")
+    by_threads = {}
     for threads in sorted({1, processors()}):
         best = dict.fromkeys(contenders, (np.inf, np.inf))
         residual = {}
         for seed in range(options.repeat):
             for name, work in contenders.items():
-                wall, used = time.perf_counter(), time.process_time()
+                clock, used = time.perf_counter(), time.process_time()
                 rows, columns = work(ratings, options, threads, seed)
-                spent = time.perf_counter() - wall, time.process_time() - used
+                spent = time.perf_counter() - clock, time.process_time() - used
                 best[name] = tuple(map(min, best[name], spent))
                 rest = ratings.rating - (rows[ratings.user] * columns[ratings.movie]).sum(axis=1)
-                residual[name] = rest.std()
-        for name, (wall, used) in best.items():
-            ratio = f", {best['cmfrec'][0] / wall:.2f} x cmfrec" if "cmfrec" in best else ""
-            print(
-                f"  {name:8s} {threads} thread(s)  {wall:6.2f} s, {used:5.2f} s of processor time{ratio}; "
-                f"residual sd {residual[name]:.4f}"
-            )
+                residual[name] = float(rest.std())
+        by_threads[str(threads)] = {
+            name: {"clock": clock, "cpu": cpu, "residual": residual[name]}
+            for name, (clock, cpu) in best.items()
+        }
+    sizes = {name: getattr(options, name) for name in ("rank", "iterations", "repeat")}
+    record.finish("als", {"ratings": ratings.rating.size, **sizes, "threads": by_threads})
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import record
 
 from hieropo._kernels import backend
 from hieropo._utils.packed import pack, packed_size
@@ -111,8 +112,7 @@ AREAS: dict[str, tuple[Callable[[int], Any], Callable[[int, int], Any], tuple[tu
 def main() -> None:
     done = subprocess.run([sys.executable, "-c", LOAD], capture_output=True, text=True, check=True)
     load = float(done.stdout)
-    print(f"loading what compiles: {load:.2f} s")
-    print("area          m or n    d      size   numpy ms  compiled ms    worth  taken")
+    lines = []
     for area, (choice, make, sizes) in AREAS.items():
         for n, d in sizes:
             size, work = make(n, d)
@@ -122,10 +122,14 @@ def main() -> None:
                     loops = choice(size)
                 times[name] = least(lambda loops=loops, work=work: work(loops))
             gain = times[backend.REFERENCE] - times[backend.COMPILED]
-            worth = f"{load / gain:8.0f}" if gain > 0 else "   never"
-            taken = backend.REFERENCE if ".reference." in choice(size).__name__ else backend.COMPILED
-            shown = f"{1e3 * times[backend.REFERENCE]:10.3f} {1e3 * times[backend.COMPILED]:12.3f}"
-            print(f"{area:10s} {n:9d} {d:4d} {size:9d} {shown} {worth}  {taken}")
+            lines.append(
+                {
+                    "area": area, "m": n, "d": d, "size": size, "numpy_ms": 1e3 * times[backend.REFERENCE],
+                    "compiled_ms": 1e3 * times[backend.COMPILED], "worth": load / gain if gain > 0 else None,
+                    "taken": backend.REFERENCE if ".reference." in choice(size).__name__ else backend.COMPILED,
+                }
+            )  # fmt: skip
+    record.finish("backends", {"load": load, "lines": lines})
 
 
 if __name__ == "__main__":

@@ -9,11 +9,12 @@ the limit, which take minutes on a busy machine. The goal: busy at most 1.3 x qu
 """
 
 import argparse
-import os
 import subprocess
 import sys
 import time
 from contextlib import contextmanager
+
+import record
 
 ACTIONS, WIDTH = 5, 8
 COUNT = "while True: pass"
@@ -77,27 +78,17 @@ def main() -> None:
     if options.here:
         fit_here(options)
         return
-    print(f"{options.tasks:,} tasks, {options.rows:,} rows, {os.cpu_count()} processors")
+    algebra = {}
     for flags in ([],) if options.limited else ([], ["--unlimited"]):
-        seconds = []
-        for busy in (0, options.busy):
-            same = [f"--{name}={getattr(options, name)}" for name in ("tasks", "rows", "repeat")]
+        points = algebra["all threads" if flags else "one thread"] = {}
+        for name, busy in (("quiet", 0), ("busy", options.busy)):
+            same = [f"--{option}={getattr(options, option)}" for option in ("tasks", "rows", "repeat")]
+            command = [sys.executable, __file__, "--here", *same, *flags]
             with busy_processes(busy):
-                done = subprocess.run(
-                    [sys.executable, __file__, "--here", *same, *flags],
-                    capture_output=True,
-                    text=True,
-                    check=True,
-                )
-            cpu, wall = map(float, done.stdout.split())
-            seconds.append(cpu)
-            name = "all threads" if flags else "one thread"
-            print(
-                f"{name:12s} {busy} busy beside: {cpu:6.2f} CPU s, {wall:6.2f} s by the clock, "
-                f"load {os.getloadavg()[0]:.1f}",
-                flush=True,
-            )
-        print(f"{'':12s} busy / quiet: {seconds[1] / seconds[0]:.2f} x in CPU s")
+                done = subprocess.run(command, capture_output=True, text=True, check=True)
+            points[name] = dict(zip(("cpu", "clock"), map(float, done.stdout.split()), strict=True))
+    sizes = {name: getattr(options, name) for name in ("tasks", "rows", "busy", "repeat")}
+    record.finish("busy", {**sizes, "algebra": algebra})
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ of it are Python: finding the task, checking phi, entering and leaving the compi
 
 import argparse
 import os
-import platform
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -33,6 +32,7 @@ from typing import Any
 
 import numba
 import numpy as np
+import record
 
 from hieropo._kernels import choice as kernels
 from hieropo._utils.packed import pack
@@ -171,7 +171,8 @@ def best_pieces(case: Case) -> dict[str, int]:
     return found
 
 
-def batches(n: int, m: int, rounds: int) -> None:
+def batches(n: int, m: int, rounds: int) -> dict[str, Any]:
+    """Seconds of choices for all requests, by each way."""
     K = d = 10
     table, covs = make(m, d)
     rng = np.random.default_rng(1)
@@ -196,15 +197,11 @@ def batches(n: int, m: int, rounds: int) -> None:
         for name, work in works.items():
             times[name].append(seconds(work))
     fastest = {name: min(values) for name, values in times.items()}
-    best = min(fastest[name] for name in works if name.startswith("numpy"))
-    print(f"\n{n:,} requests, {K} candidates, d = {d}, {m:,} tasks; fastest of {rounds} rounds")
-    for name in works:
-        time = fastest[name]
-        print(f"  {name:<42} {time * 1e3:8.1f} ms {time / n * 1e9:8.1f} ns each {best / time:6.2f} x")
+    return {"requests": n, "tasks": m, "rounds": rounds, "seconds": fastest}
 
 
-def computing_alone() -> None:
-    print("\ncomputing alone: requests whose data stay in the cache, one thread")
+def computing_alone() -> Iterator[dict[str, float]]:
+    """Times of requests whose data stay in the cache, on one thread."""
     for n, K, d, m in ((2000, 10, 10, 100), (8000, 4, 4, 100), (80, 100, 32, 20), (50, 50, 100, 4)):
         table, _ = make(m, d)
         rng = np.random.default_rng(1)
@@ -212,23 +209,25 @@ def computing_alone() -> None:
         policy = LCBPolicy(replace(table, keys=Rows(m)))
         time = min(seconds(lambda: policy.choose_many(tasks, phi=phi, threads=1)) for _ in range(200))  # noqa: B023
         flop = 2 * n * K * (d * (d + 1) / 2 + 2 * d)
-        print(f"  d = {d:<4} K = {K:<4} {time / n * 1e9:9.0f} ns each {flop / time / 1e9:6.1f} Gflop/s")
+        yield {"d": d, "K": K, "ns": time / n * 1e9, "gflops": flop / time / 1e9}
 
 
-def decisions(count: int, m: int) -> None:
+def decisions(count: int, m: int) -> dict[str, dict[str, float]]:
+    """Microseconds of one decision, ``policy.choose(task, phi=phi)``."""
     K = d = 10
     table, _ = make(m, d)
     rng = np.random.default_rng(2)
     phi = rng.standard_normal((1000, K, d))
     tasks = rng.integers(0, m, count).tolist()
-    print(f"\none decision, {K} candidates, d = {d}, {m:,} tasks: policy.choose(task, phi=phi), microseconds")
+    microseconds = {}
     with tempfile.TemporaryDirectory() as folder:
         path = save_policy(LCBPolicy(table), Path(folder) / "policy")
         for name, policy in (("from disk", load_policy(path).policy), ("in memory", LCBPolicy(table))):
             policy.choose(0, phi=phi[0])
             spent = np.array(list(one_by_one(policy, tasks, phi))) / 1e3
-            p50, p99, p999 = np.percentile(spent, [50, 99, 99.9])
-            print(f"  {name:<10} p50 {p50:6.1f}   p99 {p99:6.1f}   p99.9 {p999:6.1f}")
+            quantiles = np.percentile(spent, [50, 99, 99.9]).tolist()
+            microseconds[name] = dict(zip(("p50", "p99", "p99.9"), quantiles, strict=True))
+    return microseconds
 
 
 def one_by_one(policy: LCBPolicy, tasks: list[int], phi: Array) -> Iterator[int]:
@@ -252,10 +251,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
-    print(f"{platform.processor() or platform.machine()}, numpy {np.__version__}, numba {numba.__version__}")
-    batches(100_000 if quick else 1_000_000, 10_000 if quick else 100_000, 5 if quick else 7)
-    computing_alone()
-    decisions(20_000 if quick else 100_000, 100_000)
+    results = batches(100_000 if quick else 1_000_000, 10_000 if quick else 100_000, 5 if quick else 7)
+    cached, m = list(computing_alone()), 100_000
+    decision = decisions(20_000 if quick else 100_000, m)
+    record.finish("choice", {**results, "cached": cached, "policy_tasks": m, "decision": decision})
 
 
 if __name__ == "__main__":

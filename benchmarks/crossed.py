@@ -16,6 +16,7 @@ import time
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import numpy as np
+import record
 
 import hieropo
 from hieropo.estimation.crossed.mixture import condition_hierarchies, integrate_crossed
@@ -78,27 +79,26 @@ def main() -> None:
     small = unit_moments(40, K, p, max(options.rows, 4 * p), seed=1)
     condition_hierarchies(small, integrate_crossed(small)).table()
     moments = unit_moments(m, K, p, options.rows)
-    print(f"{m:,} tasks, {K} actions of {p} columns, {m * options.rows:,} rows; CPU seconds")
     some = part_of_tasks(moments, max(4_000 // p, 500))
-    shapes, first = least(lambda: learn_shapes(some))
+    shapes, sizes = least(lambda: learn_shapes(some))
     levels = (Grouping({s: s % options.groups for s in range(m)}, "group"),) if options.groups else ()
-    found, second = least(lambda: integrate_crossed(moments, shapes, levels=levels))
-    _, third = least(lambda: condition_hierarchies(moments, found).table())
+    mixture, common = least(lambda: integrate_crossed(moments, shapes, levels=levels))
+    _, table = least(lambda: condition_hierarchies(moments, mixture).table())
     vectors = np.random.default_rng(0).standard_normal((3, m, K * p)) / m
-    _, fourth = least(lambda: total(condition_hierarchies(moments, found), vectors))
-    kept = max(int(np.count_nonzero(found.conditioned)), 1)
-    print(f"  relative sizes {first:.2f}, common sizes {second:.2f} ({len(found)} hierarchies kept)")
-    print(f"  table {third:.2f}, three sums {fourth:.2f} ({kept} hierarchies conditioned)")
-    print(
-        "  one way up: "
-        + "   ".join(f"{name} {spent:.4f}" for name, spent in way_up(moments, shapes).items())
-    )
+    _, sums = least(lambda: total(condition_hierarchies(moments, mixture), vectors))
+    results = {
+        "tasks": m, "actions": K, "width": p, "rows": m * options.rows, "groups": options.groups,
+        "seconds": {"sizes": sizes, "common": common, "table": table, "sums": sums},
+        "kept": len(mixture), "conditioned": max(int(np.count_nonzero(mixture.conditioned)), 1),
+        "way_up": way_up(moments, shapes),
+    }  # fmt: skip
     if options.dense:
         dense = moments.dense()
-        learned, fifth = least(lambda: learn(dense, "diag"))
-        _, sixth = least(learned.posterior.table)
-        ratio = (first + second + third) / (fifth + sixth)
-        print(f"  dense: learned {fifth:.2f}, table {sixth:.2f}; crossed / dense {ratio:.2f}")
+        model, learned = least(lambda: learn(dense, "diag"))
+        results["dense"] = {"learned": learned, "table": least(model.posterior.table)[1]}
+    record.finish(
+        "crossed", results, part="groups" if options.groups else "contexts" if p > 1 else "no contexts"
+    )
 
 
 if __name__ == "__main__":

@@ -17,13 +17,16 @@ import pstats
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import record
 
 from hieropo import HierOPO
 
@@ -61,25 +64,23 @@ def crossed_log(tasks: int, rows: int, actions: int, columns: int) -> pa.Table:
     )
 
 
+def timed(work: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
+    """Return the result of a call, and its seconds of the processors and by the clock."""
+    start, clock = time.process_time(), time.perf_counter()
+    result = work()
+    return result, {"cpu": time.process_time() - start, "clock": time.perf_counter() - clock}
+
+
 def crossed() -> None:
-    """Print seconds of a fit and an evaluation under the crossed prior, and the parts of the evaluation."""
+    """Measure an evaluation under the crossed prior, and the parts of the evaluation."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log.parquet"
         pq.write_table(crossed_log(10_000, 1_000_000, 5, 8), path, compression="zstd")
         columns = {"task": "task", "action": "action", "reward": "reward", "pscore": "p"}
         learner = HierOPO(logging="random").fit(path, **columns, context=[f"x{j}" for j in range(7)])
         learner.evaluate(path)  # loads the loops
-        start, clock = time.process_time(), time.perf_counter()
-        learner.evaluate(path)
-        print(
-            f"evaluate: {time.process_time() - start:.1f} CPU s, {time.perf_counter() - clock:.1f} s by the clock"
-        )
-        evaluation, start, clock = learner.evaluate(path), time.process_time(), time.perf_counter()
-        evaluation.per_task()
-        print(
-            f"certificates of 2,000 tasks: {time.process_time() - start:.1f} CPU s, "
-            f"{time.perf_counter() - clock:.1f} s by the clock"
-        )
+        evaluation, evaluate = timed(lambda: learner.evaluate(path))
+        _, certificates = timed(evaluation.per_task)
         profile = cProfile.Profile()
         profile.runcall(learner.evaluate, path)
     stats = pstats.Stats(profile)
@@ -88,24 +89,24 @@ def crossed() -> None:
     for (file, _, name), (*_, spent, _) in stats.stats.items():
         if name in seconds and "hieropo" in file:
             seconds[name] = max(seconds[name], spent)
-    for name, spent in seconds.items():
-        print(f"  {name:20} {100 * spent / total:5.1f} %")
+    shares = {name: spent / total for name, spent in seconds.items()}
+    results = {"tasks": 10_000, "rows": 1_000_000, "evaluate": evaluate, "certificates": certificates}
+    record.finish("evaluate", {**results, "shares": shares}, part="crossed")
 
 
 def main() -> None:
-    """Print a table."""
+    """Measure evaluations of logs without contexts, or one of the crossed prior."""
     if "--crossed" in sys.argv:
         crossed()
         return
     columns = {"task": "task", "action": "action", "reward": "reward", "pscore": "p"}
     learner = HierOPO(task_cov="diag", logging="random").fit(log(2_000_000, 1), **columns)
     learner.evaluate(log(1_000, 2))  # compiles
-    print(f"{'rows':>12}  {'CPU s':>7}  {'us a row':>8}")
+    lines = []
     for rows in [int(float(word)) for word in sys.argv[1:]] or DEFAULT:
-        table, start = log(rows, 3), time.process_time()
-        learner.evaluate(table)
-        spent = time.process_time() - start
-        print(f"{rows:12,}  {spent:7.1f}  {1e6 * spent / rows:8.2f}", flush=True)
+        table = log(rows, 3)
+        lines.append({"rows": rows, **timed(lambda table=table: learner.evaluate(table))[1]})
+    record.finish("evaluate", {"tasks": TASKS, "actions": ACTIONS, "lines": lines})
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
     python benchmarks/growth.py [--full] [--factors rows tasks ...]    # writes results/growth.json; some minutes
 
 Factors are rows, tasks, features (contexts and the intercept), actions and threads; one at a time, around 100,000 rows,
-1,000 tasks, 4 features, 4 actions and one thread. Every point is a process of its own on rows drawn from Parquet, after
-a small log that loads the compiled loops. Counted are CPU seconds of
+1,000 tasks, 4 features, 4 actions and one thread; threads at 5,000,000 rows. Every point is a process of its own on a
+Parquet file, after a small log that loads the compiled loops. Counted are CPU seconds of
 
 - pass: ``LogMoments.of``, the checked sums of the rows,
 - fit: ``HierOPO().fit`` of these moments,
@@ -36,7 +36,7 @@ import record
 
 BASE = {"rows": 100_000, "tasks": 1_000, "features": 4, "actions": 4, "threads": 1}
 SMALL = {
-    "rows": (50_000, 100_000, 200_000, 400_000), "tasks": (250, 1_000, 4_000, 16_000), "features": (2, 4, 8, 16),
+    "rows": (100_000, 400_000, 1_600_000, 6_400_000), "tasks": (250, 1_000, 4_000, 16_000), "features": (2, 4, 8, 16),
     "actions": (2, 4, 8, 16), "threads": (1, 2),
 }  # fmt: skip
 FULL = {
@@ -51,7 +51,7 @@ EXPECTED = {
     "features": {"pass": 2, "fit": 3, "evaluate": 3, "decide": 2},
     "actions": {"pass": 1, "fit": 1, "evaluate": 1, "decide": 1},
 }
-BATCH, REQUESTS = 1_000_000, 20_000
+BATCH, REQUESTS, THREADED = 1_000_000, 20_000, 5_000_000
 CHILD = "import growth, sys; growth.child(sys.argv[1])"
 
 
@@ -123,6 +123,8 @@ def child(text: str) -> None:
     """Measure one point in this process, and print its results."""
     import warnings
 
+    from hieropo._kernels import backend
+
     warnings.simplefilter("ignore")
     point = json.loads(text)
     if hasattr(os, "sched_setaffinity"):
@@ -131,7 +133,8 @@ def child(text: str) -> None:
         small, path = Path(folder) / "small.parquet", Path(folder) / "log.parquet"
         for file, size in ((small, {**point, "rows": 2_000 * point["actions"], "tasks": 20}), (path, point)):
             write_log(file, size)
-        stages(small, {**point, "tasks": 20})
+        with backend.forced(backend.COMPILED):
+            stages(small, {**point, "tasks": 20})
         print(json.dumps(stages(path, point)))
 
 
@@ -166,16 +169,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--full", action="store_true", help="the large ranges: hours, and tens of gigabytes")
     parser.add_argument("--factors", nargs="+", choices=list(BASE), default=list(BASE))
-    given, load = parser.parse_args(), os.getloadavg()
-    ranges, factors = FULL if given.full else SMALL, {}
+    given = parser.parse_args()
     for factor in given.factors:
-        sizes, points = list(ranges[factor]), []
+        base = {**BASE, "rows": THREADED} if factor == "threads" else BASE
+        sizes, points = list((FULL if given.full else SMALL)[factor]), []
         for size in sizes:
-            points.append(measured({**BASE, factor: size}))
+            points.append(measured({**base, factor: size}))
             cells = points[-1].get("error") or "  ".join(f"{s} {points[-1][s]['cpu']:.2f}" for s in STAGES)
             print(f"{factor} {size:,}: {cells}", flush=True)
-        factors[factor] = {"sizes": sizes, "points": points, "slopes": slopes(sizes, points)}
-    record.write("growth", {"base": BASE, "full": given.full, "factors": factors}, load=load)
+        results = {"base": base, "sizes": sizes, "points": points, "slopes": slopes(sizes, points)}
+        record.finish("growth", {**results, "expected": EXPECTED.get(factor)}, part=factor)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Learning the hierarchy: hieropo against lme4, mixedlm-rs and statsmodels on the same rows, in one run.
 
-    python benchmarks/hierarchy.py [--peers PYTHON] [--cases sleepstudy,d4m100,...] [--data DIR]
+    python benchmarks/hierarchy.py [--mixedlm-rs PYTHON] [--statsmodels PYTHON] [--cases ...] [--data DIR]
 
-PYTHON is an interpreter with the packages mixedlm-rs and statsmodels (an environment of its own); lme4 is used where
-``Rscript`` has it (Debian: r-cran-lme4). What is absent is left out. The model is a random coefficient for every
+PYTHON is an interpreter with that package (an environment of its own); lme4 is used where ``Rscript`` has it (Debian:
+r-cran-lme4). Absent peers are left out. The model is a random coefficient for every
 feature and task, full covariance. Printed: the log likelihood of each, how far below the best it is, in relative terms,
 CPU seconds of the fit alone, from data in memory, and by how much the fit raised the peak of resident memory (Linux;
 R's is not measured). Every fit is a process of its own; hieropo's seconds are split into the pass over rows and the
@@ -19,6 +19,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 # Else the small fit before the clock starts loads no compiled code.
@@ -26,6 +27,7 @@ os.environ["HIEROPO_BACKEND"] = "compiled"
 
 import numpy as np
 import pyarrow.parquet as pq
+import record
 
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -39,7 +41,7 @@ for (reml in c(TRUE, FALSE)) {
   m <- suppressWarnings(suppressMessages(lmer(as.formula(paste("y ~ 0 +", f, "+ (0 +", f, "| g)")), x, REML = reml,
     control = lmerControl(calc.derivs = FALSE, check.conv.singular = "ignore"))))
   t <- proc.time() - t
-  cat(sprintf("%s\\t%.12g\\t%.6g\\tnan\\t\\n", if (reml) "reml" else "ml", as.numeric(logLik(m, REML = reml)),
+  cat(sprintf("%s\\t%.12g\\t%.6g\\tnan\\n", if (reml) "reml" else "ml", as.numeric(logLik(m, REML = reml)),
     t[["user.self"]] + t[["sys.self"]]))
 }
 """
@@ -65,8 +67,8 @@ def watched(work):
     spent = time.process_time() - start
     return found, spent, status("VmHWM") - before
 
-def report(criterion, value, spent, memory, note=""):
-    print(criterion, repr(float(value)), spent, memory, note, sep="\\t")
+def report(criterion, value, spent, memory, *passes):
+    print(criterion, repr(float(value)), spent, memory, *passes, sep="\\t")
 """
 HIEROPO = """
 import hieropo
@@ -76,8 +78,7 @@ moments, rows, _ = watched(lambda: hieropo.Moments.from_arrays(g, X, y))
 del g, X, y
 for criterion in ("reml", "ml"):
     found, spent, memory = watched(lambda: hieropo.estimate(moments, "full", criterion))
-    note = f"{rows:.3f} s for rows, {found.chosen.evaluations} evaluations"
-    report(criterion, -found.chosen.deviance / 2, spent, memory, note)
+    report(criterion, -found.chosen.deviance / 2, spent, memory, rows, found.chosen.evaluations)
 """
 PEER = """
 if sys.argv[2] == "mixedlm-rs":
@@ -137,18 +138,19 @@ def cases(data: Path) -> dict[str, Callable[[], Rows]]:
     }
 
 
-Line = tuple[str, str, float, float, float, str]  # who, criterion, log likelihood, CPU seconds, MB, note
+PEERS = ("mixedlm-rs", "statsmodels")
 
 
-def fits(rows: Rows, python: str | None, folder: Path) -> Iterator[Line]:
+def fits(rows: Rows, pythons: dict[str, str | None], folder: Path) -> Iterator[dict[str, Any]]:
+    """Fits of all tools by both criteria, or their errors."""
     task, phi, reward = rows
     arrays = folder / "rows.npz"
     np.savez(arrays, task=task, phi=phi, reward=reward)
     commands = {"hieropo": [sys.executable, "-c", FIT + HIEROPO, str(arrays)]}
-    if python and task.size <= 10_000_000:
-        commands["mixedlm-rs"] = [python, "-c", FIT + PEER, str(arrays), "mixedlm-rs"]
-        if task.size <= 10_000:
-            commands["statsmodels"] = [python, "-c", FIT + PEER, str(arrays), "statsmodels"]
+    for name, most in zip(PEERS, (10_000_000, 10_000), strict=True):
+        python = pythons[name]
+        if python and task.size <= most:
+            commands[name] = [python, "-c", FIT + PEER, str(arrays), name]
     if shutil.which("Rscript") and task.size <= 100_000 and phi.shape[1] < 10:
         script, table = folder / "fit.R", folder / "rows.csv"
         with table.open("w", newline="") as file:
@@ -164,35 +166,36 @@ def fits(rows: Rows, python: str | None, folder: Path) -> Iterator[Line]:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            print(f"    {name}: failed ({last[:90]})")
+            yield {"tool": name, "criterion": "", "error": last[:90]}
             continue
         for line in done.stdout.splitlines():
-            criterion, value, seconds, memory, note = line.split("\t")
-            yield name, criterion, float(value), float(seconds), float(memory), note
+            criterion, value, seconds, memory, *passes = line.split("\t")
+            mb = None if memory == "nan" else float(memory)
+            fit = {
+                "tool": name,
+                "criterion": criterion,
+                "value": float(value),
+                "cpu": float(seconds),
+                "mb": mb,
+            }
+            rows_cpu, evaluations = passes if name == "hieropo" else (None, None)
+            yield fit | ({"rows_cpu": float(rows_cpu), "passes": float(evaluations)} if rows_cpu else {})
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--peers", help="a Python interpreter that has mixedlm-rs and statsmodels")
+    for name in PEERS:
+        parser.add_argument(f"--{name}", dest=name, help=f"a Python interpreter that has {name}")
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("HIEROPO_DATA", "../shared/data")))
     parser.add_argument("--cases", default="", help="comma-separated; default all")
     options = parser.parse_args()
     known = cases(options.data)
     for name in options.cases.split(",") if options.cases else known:
         rows = known[name]()
-        print(f"{name}: {rows[0].size:,} rows", flush=True)
         with tempfile.TemporaryDirectory() as folder:
-            lines = list(fits(rows, options.peers, Path(folder)))
-        for criterion in ("reml", "ml"):
-            here = [line for line in lines if line[1] == criterion]
-            best, fast = max(line[2] for line in here), here[0][3]
-            for who, _, value, seconds, memory, note in here:
-                gap = (best - value) / max(abs(best), 1.0)
-                print(
-                    f"    {criterion:5s} {who:12s} log likelihood {value:18.8f}  {gap:8.1e} below  "
-                    f"{seconds:8.3f} s  {seconds / fast:7.1f} x  {memory:7.1f} MB  {note}",
-                    flush=True,
-                )
+            pythons = {peer: getattr(options, peer) for peer in PEERS}
+            lines = list(fits(rows, pythons, Path(folder)))
+        record.finish("hierarchy", {"rows": rows[0].size, "fits": lines}, part=name)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import record
 
 GROUP = 2**20
 TEXTS, NUMBERS = 100_000, 1_000_000
@@ -229,20 +230,6 @@ def variants(path: str, d: int, groups: int = 4) -> dict[str, Any]:
             "bytes": moved, "byte_ns": moved / bandwidth * 1e9}  # fmt: skip
 
 
-def show_variants(path: str, d: int) -> None:
-    """Print the table of variants of one case."""
-    found = apart("variants", path, d, threads=1)
-    limit = max(found["flop_ns"], found["byte_ns"])
-    print(
-        f"  limits: {found['flops']} flops a row take {found['flop_ns']:.1f} ns at the rate of a product of matrices; "
-        f"about {found['bytes']:.0f} bytes a row\n  (columns, codes, buffers written and read, sums fetched and "
-        f"written back) take {found['byte_ns']:.1f} ns at the rate of a copy"
-    )
-    print("  rows in memory to sums                                          ns a row   share of the limit")
-    for name, each in found["times"].items():
-        print(f"  {name:62}{each:10.1f}   {limit / each:18.0%}", flush=True)
-
-
 def apart(what: str, *args: Any, threads: int) -> dict[str, Any]:
     """Run one of the functions above in a process of its own."""
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "POLARS_MAX_THREADS": str(threads)}
@@ -253,43 +240,24 @@ def apart(what: str, *args: Any, threads: int) -> dict[str, Any]:
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def report(case: str, rows: int, path: str, warm: str, chosen: argparse.Namespace) -> None:
-    """Measure one case and print its table."""
-    d = CASES[case][1]
-    size = Path(path).stat().st_size
-    print(
-        f"\n{case}: {rows:,} rows, {d} features, {size / 2**30:.2f} GiB on disk, {size / rows:.0f} bytes a row"
-    )
-    show_variants(path, d)
-    print("  ns a row       threads   decode: cpu  clock     pass: cpu  clock     ratio: cpu  clock")
+def measured(case: str, rows: int, path: str, warm: str, chosen: argparse.Namespace) -> dict[str, Any]:
+    """Measure one case."""
+    d, lines = CASES[case][1], []
     for threads in chosen.threads:
-        found = apart("pairs", path, d, threads, chosen.rounds, warm, threads=threads)
-        both = np.array([found["decode"], found["pass"]]) * 1e9 / rows
-        ratio = both[1] / both[0]
-        print(
-            f"  hieropo        {threads:7}   {both[0, 0]:11.1f} {both[0, 1]:6.1f}  {both[1, 0]:12.1f} {both[1, 1]:6.1f}"
-            f"  {ratio[0]:14.2f} {ratio[1]:6.2f}",
-            flush=True,
-        )
-        memory = apart("peak", path, d, threads, threads=threads)
-        result, most = memory["result"] / 2**30, memory["peak"] / 2**30
-        allowed = (threads + 1) * result + 0.5
-        print(
-            f"  memory         {threads:7}   peak {most:.2f} GiB, result {result:.3f} GiB, allowed {allowed:.2f} GiB, "
-            f"{1e3 / both[1, 1]:.1f} million rows a second",
-            flush=True,
-        )
-        for peer in chosen.peers:
-            seconds = np.array(apart(peer, path, d, threads, 1, threads=threads)["seconds"]) * 1e9 / rows
-            print(
-                f"  {peer:15}{threads:7}   {'':33}{seconds[0]:6.1f} {seconds[1]:6.1f}   {seconds[0] / both[1, 0]:.1f}"
-                f" x the pass in cpu, {seconds[1] / both[1, 1]:.1f} x by the clock",
-                flush=True,
-            )
+        line = {"threads": threads, **apart("pairs", path, d, threads, chosen.rounds, warm, threads=threads)}
+        line |= apart("peak", path, d, threads, threads=threads)
+        line["peers"] = {
+            peer: apart(peer, path, d, threads, 1, threads=threads)["seconds"] for peer in chosen.peers
+        }
+        lines.append(line)
+        print(case, line, flush=True)
+    size = Path(path).stat().st_size
+    ways = apart("variants", path, d, threads=1)
+    return {"rows": rows, "d": d, "bytes_on_disk": size, "variants": ways, "threads": lines}
 
 
 def main() -> None:
-    """Measure the cases that were asked for."""
+    """Measure cases."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -316,7 +284,7 @@ def main() -> None:
             for file, count in ((path, rows), (warm, 300_000)):
                 if not (chosen.keep and file.exists()):
                     write_log(file, case, count)
-            report(case, rows, str(path), str(warm), chosen)
+            record.finish("moments", measured(case, rows, str(path), str(warm), chosen), part=case)
             if not chosen.keep:
                 path.unlink()
                 warm.unlink()

@@ -157,7 +157,7 @@ def main() -> None:
     parser.add_argument("--peer", help="a Python interpreter that has sb-obp or obp")
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--tasks", type=int, default=100_000)
-    options, load = parser.parse_args(), os.getloadavg()
+    options = parser.parse_args()
     results: dict[str, object] = {"rows": options.rows, "tasks": options.tasks}
     if options.peer:
         agreed = agreement(options.peer)
@@ -167,7 +167,7 @@ def main() -> None:
             sys.exit("hieropo and obp differ.")
         results |= {"agreement": agreed, "worst": worst}
     results["seconds"] = speed(options.rows, options.tasks, options.peer)
-    record.write("off_policy", results, load=load)
+    record.finish("off_policy", results)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import record
 
 from hieropo import Gaussian, LCBPolicy, load_policy, save_policy
 from hieropo._utils.packed import packed_size, triangle, unpack
@@ -28,6 +29,7 @@ from hieropo.rows.keys import Keys
 from hieropo.storage.load import verify_policy
 
 CHUNK = 100_000
+CHOICE = "one choice among 10 candidates"
 
 
 def table(tasks: int, dim: int, folder: Path, *, text: bool) -> PosteriorTable:
@@ -49,24 +51,30 @@ def table(tasks: int, dim: int, folder: Path, *, text: bool) -> PosteriorTable:
     return PosteriorTable.joint(Keys(ids), means, covs, np.full(tasks, 7), prior)
 
 
+Spent = dict[str, dict[str, float]]  # seconds: median and 99 % quantile of calls, or of one call
+
+
 @contextmanager
-def timed(what: str) -> Iterator[None]:
+def timed(spent: Spent, name: str) -> Iterator[None]:
     start = time.perf_counter()
     yield
-    print(f"  {what:<58}{time.perf_counter() - start:>9.2f} s", flush=True)
+    spent[name] = {"p50": time.perf_counter() - start}
 
 
-def quantiles(what: str, action: Callable[[Any], object], queries: list[Any]) -> float:
-    """Print median and 99 % quantile of the time of one call, in microseconds; return the median."""
+def quantiles(spent: Spent, name: str, action: Callable[[Any], object], queries: list[Any]) -> None:
+    """Add median and 99 % quantile of the seconds of one call."""
     clock = time.perf_counter_ns
     taken = []
     for query in queries:
         start = clock()
         action(query)
         taken.append(clock() - start)
-    middle, late = np.quantile(taken, [0.5, 0.99]) / 1000
-    print(f"  {what:<58}{middle:>9.1f} us  p99 {late:>9.1f} us", flush=True)
-    return float(middle)
+    spent[name] = dict(zip(("p50", "p99"), (np.quantile(taken, [0.5, 0.99]) / 1e9).tolist(), strict=True))
+
+
+def reader(stored: PosteriorTable) -> Callable[[Any], Gaussian]:
+    """Return the function that reads one task as a Gaussian."""
+    return lambda task: stored.marginal(stored.keys.find(task))
 
 
 def evict(folder: Path) -> None:
@@ -78,22 +86,14 @@ def evict(folder: Path) -> None:
         os.close(descriptor)
 
 
-def open_times(place: Path, turns: int = 5) -> None:
-    taken = []
-    for _ in range(turns):
-        start = time.perf_counter()
-        load_policy(place)
-        taken.append(time.perf_counter() - start)
-    print(f"  {'open':<58}{1000 * np.median(taken):>9.2f} ms  max {1000 * max(taken):>9.2f} ms", flush=True)
-
-
-def large(tasks: int, dim: int, folder: Path, *, text: bool) -> None:
-    print(f"{tasks} tasks of {dim} features, ids {'text' if text else 'whole numbers'}")
+def large(tasks: int, dim: int, folder: Path, *, text: bool) -> dict[str, Any]:
+    """Steps of one large policy, in seconds."""
+    spent: Spent = {}
     source = folder / "source"
     source.mkdir()
     posterior = table(tasks, dim, source, text=text)
     place = folder / "policy"
-    with timed("save"):
+    with timed(spent, "save, with syncing"):
         save_policy(LCBPolicy(posterior), place)
     known = posterior.keys.values
     rng = np.random.default_rng(2)
@@ -102,31 +102,31 @@ def large(tasks: int, dim: int, folder: Path, *, text: bool) -> None:
     del posterior, known
     shutil.rmtree(source)
     size = sum(path.stat().st_size for path in place.iterdir())
-    print(f"  {'size':<58}{size / 1e9:>9.2f} GB")
-
     evict(place)
-    with timed("open, nothing in memory"):
+    with timed(spent, "open, nothing in memory"):
         stored = load_policy(place).policy.table
-    quantiles("one task as a Gaussian, nothing in memory", stored.task, cold)  # type: ignore[attr-defined]
+    quantiles(spent, "one task as a Gaussian, nothing in memory", reader(stored), cold)
     del stored
-    with timed("verify every byte"):
+    with timed(spent, "verify every byte"):
         verify_policy(place)
-    open_times(place)
+    quantiles(spent, "open", load_policy, [place] * 5)
     policy = load_policy(place).policy
     stored = policy.table
-    read = stored.task  # type: ignore[attr-defined]
-    quantiles("one task as a Gaussian, first time: checksum and page fault", read, queries)
-    quantiles("the same tasks again", read, queries)
+    read = reader(stored)
+    quantiles(spent, "one task as a Gaussian, first time: checksum and page fault", read, queries)
+    quantiles(spent, "one task as a Gaussian, read before", read, queries)
     phi = rng.standard_normal((10, dim))
-    quantiles("one choice among 10 candidates", lambda task: policy.choose(task, phi=phi), queries)
+    quantiles(spent, CHOICE, lambda task: policy.choose(task, phi=phi), queries)
     unknown_tasks = [f"no {task}" if text else -1 - task for task in queries]
-    quantiles("a task that is unknown", stored.keys.find, unknown_tasks)
-    with timed(f"choose for {len(queries)} requests at once"):
+    quantiles(spent, "a task that is unknown", stored.keys.find, unknown_tasks)
+    with timed(spent, f"choose for {len(queries):,} requests at once"):
         policy.choose_many(queries, phi=np.broadcast_to(phi, (len(queries), *phi.shape)))
+    return {"tasks": tasks, "dim": dim, "text": text, "gigabytes": size / 1e9, "seconds": spent}
 
 
-def peers(tasks: int, dim: int, folder: Path) -> None:
-    print(f"{tasks} tasks of {dim} features: one task as a Gaussian")
+def peers(tasks: int, dim: int, folder: Path) -> Spent:
+    """Seconds to read one task as a Gaussian, by each way."""
+    spent: Spent = {}
     source = folder / "source"
     source.mkdir()
     posterior = table(tasks, dim, source, text=False)
@@ -135,7 +135,7 @@ def peers(tasks: int, dim: int, folder: Path) -> None:
     rng = np.random.default_rng(2)
     queries = posterior.keys.values[rng.integers(tasks, size=5000)].tolist()
     stored = load_policy(place).policy.table
-    ours = quantiles("hieropo", stored.task, queries)  # type: ignore[attr-defined]
+    quantiles(spent, "hieropo", reader(stored), queries)
 
     ids = posterior.keys.values.tolist()
     data = sqlite3.connect(folder / "tasks.sqlite")
@@ -148,8 +148,7 @@ def peers(tasks: int, dim: int, folder: Path) -> None:
         mean, cov = data.execute("select mean, cov from task where id = ?", (task,)).fetchone()
         return Gaussian.trusted(np.frombuffer(mean).copy(), unpack(np.frombuffer(cov), dim))
 
-    middle = quantiles("SQLite, primary key", from_sqlite, queries)
-    print(f"  {'':<58}{middle / ours:>9.1f} times hieropo")
+    quantiles(spent, "SQLite, primary key", from_sqlite, queries)
 
     def lists(values: Any) -> Any:
         flat = pa.array(np.ascontiguousarray(values).reshape(-1))
@@ -163,8 +162,8 @@ def peers(tasks: int, dim: int, folder: Path) -> None:
         mean, cov = (found[name].combine_chunks().values.to_numpy() for name in ("mean", "cov"))
         return Gaussian.trusted(mean.copy(), unpack(cov, dim))
 
-    middle = quantiles("Parquet, sorted, filter on the id", from_parquet, queries[:100])
-    print(f"  {'':<58}{middle / ours:>9.0f} times hieropo")
+    quantiles(spent, "Parquet, sorted, filter on the id", from_parquet, queries[:100])
+    return spent
 
 
 def main() -> None:
@@ -180,10 +179,12 @@ def main() -> None:
     )
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=given.dir) as folder:
-        large(given.tasks, given.dim, Path(folder), text=given.text)
+        results = large(given.tasks, given.dim, Path(folder), text=given.text)
+    results |= {"peers_tasks": given.peers_tasks, "peers": {}}
     if given.peers_tasks:
         with tempfile.TemporaryDirectory(dir=given.dir) as folder:
-            peers(given.peers_tasks, given.dim, Path(folder))
+            results["peers"] = peers(given.peers_tasks, given.dim, Path(folder))
+    record.finish("policy_on_disk", results)
 
 
 if __name__ == "__main__":

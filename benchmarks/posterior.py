@@ -8,8 +8,7 @@ stacks, chunked so that a chunk stays in cache; the fastest of them in this run 
 processor for the whole process (sched_setaffinity) and one BLAS thread.
 
 The limit: the two passes take about 1.5 d^3 + 3.2 d^3 multiply-adds a task (see _kernels/tree_steps.py). The
-program prints the rate reached next to the peak of a loop of independent vector multiply-adds on the same processor,
-and the bytes moved a task.
+program shows the rate reached on one thread.
 """
 
 import argparse
@@ -19,6 +18,7 @@ import time
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import numpy as np
+import record
 
 import hieropo
 from hieropo._utils.packed import pack, packed_size
@@ -117,29 +117,25 @@ def main() -> None:
     for name, work in {"keep the inverse": numpy_keep, "solve, invert again": numpy_solve}.items():
         for chunk in (256, 2048, 16384):
             seconds, expected = timed(lambda w=work, c=chunk: w(G, B, S0, mu_q, S_q, c), options.repeat)
-            peers[f"numpy, {name}, chunks of {chunk}"] = seconds
+            peers[f"{name}, chunks of {chunk}"] = seconds
     one, found = timed(lambda: ours(moments, hierarchy), options.repeat)
     os.sched_setaffinity(0, processors)
     two, _ = timed(lambda: ours(moments, hierarchy), options.repeat)
-    best = min(peers.values())
     triangle = columns * (columns + 1) // 2 + rows
     error = max(
         np.abs(found[2] - expected[2]).max(),
         np.abs(found[3][:, triangle] - expected[3][:, rows, columns]).max(),
     )
-    print(f"{m:,} tasks, d = {d}; largest difference from numpy {error:.2g}")
-    for name, seconds in peers.items():
-        print(f"  {name:46s} {seconds:8.3f} s  {m / seconds / 1e6:6.3f} million tasks/s")
-    for name, seconds in {"hieropo, one thread": one, f"hieropo, {len(processors)} threads": two}.items():
-        rate = m / seconds / 1e6
-        print(
-            f"  {name:46s} {seconds:8.3f} s  {rate:6.3f} million tasks/s  {best / seconds:5.1f} x the best numpy"
-        )
-    madds = 4.7 * d**3
-    size = 8 * (2 * packed_size(d + 1) + d + packed_size(d))
-    print(
-        f"  one thread: {madds * m / one / 1e9:.1f} billion multiply-adds/s, {size * m / one / 1e9:.2f} GB/s moved"
-    )
+    results = {
+        "tasks": m,
+        "dim": d,
+        "difference": float(error),
+        "peers": peers,
+        "processors": len(processors),
+    }
+    size = 8 * (2 * packed_size(d + 1) + d + packed_size(d))  # bytes that a task moves
+    results |= {"seconds": {"1": one, "2": two}, "bytes": size}
+    record.finish("posterior", results, part=f"d = {d}")
 
 
 if __name__ == "__main__":

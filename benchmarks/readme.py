@@ -2,100 +2,43 @@
 
     python benchmarks/readme.py
 
-A mark is ``<!-- NAME -->``, and ``<!-- /NAME -->`` ends its text. A program whose JSON is not there keeps its text.
+A mark is ``<!-- NAME -->``, and ``<!-- /NAME -->`` ends its text. A part without a record is named with its command.
 """
 
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import growth
 import record
+from renderers import PROGRAMS, Run
 
-from hieropo.reproduce.writing import table
-
-Results = dict[str, Any]
 README = Path(__file__).resolve().parent / "README.md"
 
 
-def growth_table(results: Results) -> str:
-    """A row for each size of each factor, and its slopes beside those of the arithmetic."""
-    rows = []
-    for factor, found in results["factors"].items():
-        for size, point in zip(found["sizes"], found["points"], strict=True):
-            cells = (
-                [point["error"], *[""] * 4]
-                if "error" in point
-                else [*(f"{point[s]['cpu']:.3f}" for s in growth.STAGES), f"{point['decide']['peak_mb']:.0f}"]
-            )
-            rows.append([f"{factor} {size:,}", *cells])
-        if factor in growth.EXPECTED:
-            rows.append(slope_row(factor, found["slopes"]))
-    return table(["one factor at a time", *(f"{stage}, CPU s" for stage in growth.STAGES), "peak, MB"], rows)
+def command(name: str, run: Run) -> str:
+    """Return the command of a run as a user types it."""
+    words = [*(f"{key}={value}" for key, value in run.environment), "python", f"benchmarks/{name}.py"]
+    return " ".join([*words, *re.sub(r"\{(.*?)\}", lambda match: match[1].upper(), run.arguments).split()])
 
 
-def slope_row(factor: str, slopes: dict[str, float | None]) -> list[str]:
-    """Slopes of a factor; in brackets those of the arithmetic, bold where the slope is .15 above it."""
-    cells = []
-    for stage, slope in slopes.items():
-        expected = growth.EXPECTED[factor][stage]
-        text = "" if slope is None else f"{slope:.2f} ({expected})"
-        cells.append(f"**{text}**" if slope is not None and slope > expected + 0.15 else text)
-    return [f"slope in {factor} (of the arithmetic)", *cells, ""]
-
-
-def off_policy_text(results: Results) -> str:
-    """Agreement with sb-obp and the CPU seconds of both, in sentences."""
-    seconds, sentences = results["seconds"], []
-    if "worst" in results:
-        count = len({row["log"] for row in results["agreement"]})
-        sentences.append(
-            f"On {count} synthetic logs of sb-obp's own, the largest relative difference of the seven estimates that "
-            f"both have is {results['worst']:.1e}."
-        )
-    sentences.append(
-        f"{results['rows']:,} rows of {results['tasks']:,} tasks take {seconds['sums']:.2f} CPU s through the sums, "
-        f"all estimates with their intervals {seconds['estimates']:.2f}, values of tasks {seconds['tasks']:.2f}."
-    )
-    if "obp_tenth" in seconds:
-        sentences.append(
-            f"The point estimates of sb-obp on a tenth of the rows take {seconds['obp_tenth']:.2f}."
-        )
-    return " ".join(sentences)
-
-
-def serve_memory_text(results: Results) -> str:
-    """Memory of the service under load after a quarter, half and all of the time, in sentences."""
-    samples = results["samples"]
-    quarter, half, last = (samples[max(round(len(samples) * part) - 1, 0)] for part in (0.25, 0.5, 1.0))
-    failed = sum(sample["failed"] for sample in samples)
-    grown = ", ".join(f"{one['mib']:.1f} MiB after {one['seconds']:.0f} s" for one in (quarter, half, last))
-    return (
-        f"{results['tasks']:,} tasks, {results['actions']} actions, {results['coefficients']} coefficients each, "
-        f"{results['clients']} clients: {last['decisions']:,} decisions in {last['seconds']:.0f} s, {failed} failed. "
-        f"Memory of the server beside mapped files: {grown}; largest in the second half "
-        f"{max(one['mib'] for one in samples[len(samples) // 2 :]):.1f}."
-    )
-
-
-RENDERERS: dict[str, Callable[[Results], str]] = {
-    "growth": growth_table,
-    "off_policy": off_policy_text,
-    "serve_memory": serve_memory_text,
-}
+def section(name: str, folder: Path) -> str:
+    """Return table, origin and missing parts of one program."""
+    program, document = PROGRAMS[name], {}
+    if (folder / f"{name}.json").exists():
+        document = record.read(name, folder=folder)
+    runs = record.runs(document)
+    parts = {part: runs[part]["results"] for run in program.runs for part in run.parts if part in runs}
+    missing = [run for run in program.runs if not any(part in runs for part in run.parts)]
+    texts = [program.render(parts).strip(), record.origin(document)] if parts else []
+    if missing:
+        texts.append(f"Not run yet: {', '.join(f'`{command(name, run)}`' for run in missing)}.")
+    return "\n\n".join(texts)
 
 
 def rendered(text: str, folder: Path = record.FOLDER) -> str:
-    """Return the page with the tables of all programs whose JSON is in the folder."""
-    for name, render in RENDERERS.items():
-        if not (folder / f"{name}.json").exists():
-            continue
-        document = record.read(name, folder=folder)
-        body = (
-            f"<!-- {name} -->\n{render(document['results'])}\n\n{record.origin(document)}\n<!-- /{name} -->"
-        )
+    """Return the page with the tables of all programs."""
+    for name in PROGRAMS:
+        body = f"<!-- {name} -->\n{section(name, folder)}\n<!-- /{name} -->"
         text, count = re.subn(
             rf"<!-- {name} -->.*?<!-- /{name} -->", lambda _, body=body: body, text, flags=re.DOTALL
         )

@@ -1,4 +1,8 @@
-"""Results of benchmark programs as JSON in ``benchmarks/results``: figures with versions, processor and load."""
+"""Results of benchmark programs as JSON in ``benchmarks/results``: figures with versions, processor and load.
+
+A document is one run. Parts of a program that are run separately have a name, and lie below "parts", each a run of its
+own. A part that is written anew leaves the others as they are.
+"""
 
 import json
 import os
@@ -9,8 +13,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import renderers
+
 FOLDER = Path(__file__).resolve().parent / "results"
 PACKAGES = ("numpy", "scipy", "numba", "pyarrow")
+LOAD = os.getloadavg()  # of 1, 5 and 15 minutes, as the program starts
 
 
 def processor() -> dict[str, Any]:
@@ -26,36 +33,50 @@ def versions() -> dict[str, str]:
     """Releases of Python, hieropo and what it computes with."""
     import hieropo
 
-    found = {"python": platform.python_version(), "hieropo": hieropo.__version__}
+    releases = {"python": platform.python_version(), "hieropo": hieropo.__version__}
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            releases[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return releases
 
 
-def record(program: str, results: Any, *, load: tuple[float, ...] | None = None) -> dict[str, Any]:
-    """Return the document of one run; ``load`` is that at its start, of 1, 5 and 15 minutes."""
+def shortened(argument: str) -> str:
+    """Return an argument; of a path of this machine, its last two parts."""
+    return "/".join(Path(argument).parts[-2:]) if Path(argument).is_absolute() else argument
+
+
+def run_of(results: Any, load: tuple[float, ...] = LOAD) -> dict[str, Any]:
+    """Return figures with what they depend on; ``load`` is that at the start of the run, of 1, 5 and 15 minutes."""
     return {
-        "program": program,
-        "command": " ".join(["python", *(Path(sys.argv[0]).name, *sys.argv[1:])]),
+        "command": " ".join(["python", Path(sys.argv[0]).name, *map(shortened, sys.argv[1:])]),
         "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "versions": versions(),
         "processor": processor(),
-        "load": {"start": load and list(load), "end": list(os.getloadavg())},
+        "load": {"start": list(load), "end": list(os.getloadavg())},
         "results": results,
     }
 
 
 def write(
-    program: str, results: Any, *, load: tuple[float, ...] | None = None, folder: Path = FOLDER
+    program: str, results: Any, *, part: str = "", load: tuple[float, ...] = LOAD, folder: Path = FOLDER
 ) -> Path:
-    """Write the document of one run, and return its path."""
+    """Write one run, or one part beside the other parts of the program; return the path of the document."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{program}.json"
-    path.write_text(json.dumps(record(program, results, load=load), indent=1) + "\n", encoding="utf-8")
+    path, draft = folder / f"{program}.json", folder / f"{program}.json.draft"
+    document = read(program, folder=folder) if path.exists() else {"program": program}
+    run = run_of(results, load)
+    document |= {"parts": {**document.get("parts", {}), part: run}} if part else run
+    draft.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    draft.replace(path)  # a program that is killed leaves the old document
     return path
+
+
+def finish(program: str, results: Any, *, part: str = "") -> None:
+    """Write one run or part, and print its table."""
+    write(program, results, part=part)
+    print(f"\n{renderers.PROGRAMS[program].render({part: results})}", flush=True)
 
 
 def read(program: str, *, folder: Path = FOLDER) -> dict[str, Any]:
@@ -64,9 +85,23 @@ def read(program: str, *, folder: Path = FOLDER) -> dict[str, Any]:
     return document
 
 
+def runs(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the runs of a document by the names of their parts; a run without a part has the name ""."""
+    return ({"": document} if "results" in document else {}) | document.get("parts", {})
+
+
 def origin(document: dict[str, Any]) -> str:
-    """Return a sentence on a run: when, on which processor, under which load, with which versions."""
-    machine = document["processor"]
-    load = " to ".join(f"{numbers[0]:.1f}" for numbers in document["load"].values() if numbers)
-    names = ", ".join(f"{name} {number}" for name, number in document["versions"].items())
-    return f"Made {document['made']} on {machine['count']} processors ({machine['model']}), load {load}, with {names}."
+    """Return sentences on the runs: when, on which processor, under which load, with which versions."""
+    sentences: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for part, run in runs(document).items():
+        machine = f"on {run['processor']['count']} processors ({run['processor']['model']})"
+        load = " to ".join(f"{numbers[0]:.1f}" for numbers in run["load"].values() if numbers)
+        names = ", ".join(f"{name} {number}" for name, number in run["versions"].items())
+        times = sentences.setdefault((machine, names), [])
+        times.append((f"{part} {run['made']}".strip(), load))
+    return " ".join(
+        f"Made {times[0][0]} {machine}, load {times[0][1]}, with {names}."
+        if len(times) == 1
+        else f"Made {machine} with {names}: {'; '.join(f'{made}, load {load}' for made, load in times)}."
+        for (machine, names), times in sentences.items()
+    )

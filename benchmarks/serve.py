@@ -157,24 +157,28 @@ def running(kind: str, folder: Path, settings: Settings) -> Iterator[int]:
         process.join()
 
 
-def measured(kind: str, folder: Path, settings: Settings, given: argparse.Namespace) -> None:
+def measured(
+    kind: str, folder: Path, settings: Settings, given: argparse.Namespace
+) -> dict[str, dict[str, float]]:
+    """Rates of single decisions and of batches."""
+    rates = {}
     singles = bodies(2_000, given.tasks, given.contexts, 1)
     batches = bodies(10, given.tasks, given.contexts, given.batch)
     with running(kind, folder, settings) as port:
         asyncio.run(load(port, singles, "/v1/decide", given.clients, 1.0))
         for name, raws, path, clients in (
             ("decide", singles, "/v1/decide", given.clients),
-            (f"batch of {given.batch}", batches, "/v1/decide:batch", 2),
+            ("batch", batches, "/v1/decide:batch", 2),
         ):
             numbers = asyncio.run(load(port, raws, path, clients, given.seconds))
-            if path.endswith("batch"):
+            if name == "batch":
                 numbers["decisions a second"] = numbers["a second"] * given.batch
                 numbers["server CPU us a decision"] = numbers["server CPU us"] / given.batch
-            shown = "  ".join(f"{key} {value:,.1f}" for key, value in numbers.items())
-            print(f"{kind:22} {name:14} {clients:3} clients: {shown}", flush=True)
+            rates[name] = numbers
+    return rates
 
 
-def swaps(folder: Path, given: argparse.Namespace) -> None:
+def swaps(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     """Change the version 100 times under load."""
     singles = bodies(2_000, given.tasks, given.contexts, 1)
 
@@ -184,23 +188,20 @@ def swaps(folder: Path, given: argparse.Namespace) -> None:
         writer.close()
         return status
 
-    async def both(port: int) -> None:
+    async def both(port: int) -> dict[str, Any]:
         await post(port, "/v1/policies", json.dumps({"path": str(folder / "policy")}).encode())
         work = asyncio.create_task(load(port, singles, "/v1/decide", given.clients, given.seconds))
         done = 0
         while not work.done():
             done += await post(port, f"/v1/policies/{1 + (done + 1) % 2}:activate") == 200
             await asyncio.sleep(given.seconds / 150)
-        numbers = await work
-        print(
-            f"{done} swaps under load: " + "  ".join(f"{key} {value:,.1f}" for key, value in numbers.items())
-        )
+        return {"swaps": done, "load": await work}
 
     with running("service", folder, Settings()) as port:
-        asyncio.run(both(port))
+        return asyncio.run(both(port))
 
 
-def replay(folder: Path, given: argparse.Namespace) -> None:
+def replay(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     """Send decisions twice, their rewards twice, and start again on them."""
     decisions = [json.loads(raw) for raw in bodies(given.events // 1_000, given.tasks, given.contexts, 1_000)]
     for number, batch in enumerate(decisions):
@@ -220,6 +221,7 @@ def replay(folder: Path, given: argparse.Namespace) -> None:
             assert status == 200, body
         writer.close()
 
+    steps = {}
     with running("service", folder, Settings()) as port:
         for name, path, parts in (
             ("decided", "/v1/decide:batch", raws), ("decided again, from the record", "/v1/decide:batch", raws),
@@ -227,20 +229,16 @@ def replay(folder: Path, given: argparse.Namespace) -> None:
         ):  # fmt: skip
             before, start = asyncio.run(cpu_of(port)), time.perf_counter()
             asyncio.run(send(port, path, parts))
-            took, cpu = time.perf_counter() - start, asyncio.run(cpu_of(port)) - before
-            print(
-                f"{given.events:,} events {name:32} {took:6.2f} s by the clock, {cpu:6.2f} s of the server's CPU",
-                flush=True,
-            )
+            took = time.perf_counter() - start
+            steps[name] = {"clock": took, "cpu": asyncio.run(cpu_of(port)) - before}
     start, cpu = time.perf_counter(), time.process_time()
     Service(folder / "state", Settings()).close()
-    took, cpu = time.perf_counter() - start, time.process_time() - cpu
-    print(f"start on them {'':33} {took:6.2f} s by the clock, {cpu:6.2f} s of CPU")
+    steps["at a start"] = {"clock": time.perf_counter() - start, "cpu": time.process_time() - cpu}
+    return {"events": given.events, "steps": steps}
 
 
-def memory(folder: Path, given: argparse.Namespace) -> None:
-    """Print and record the memory of the server in twenty parts of a load of all tasks."""
-    start_load, samples = os.getloadavg(), []
+def memory(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
+    """Return the memory of the server in twenty parts of a load of all tasks."""
     singles = bodies(50_000, given.tasks, given.contexts, 1)
 
     async def kb(port: int) -> int:
@@ -250,25 +248,14 @@ def memory(folder: Path, given: argparse.Namespace) -> None:
         return int(body.split()[1])
 
     with running("service", folder, Settings()) as port:
-        total = 0.0
+        total, samples = 0.0, []
         for part in range(20):
             numbers = asyncio.run(load(port, singles, "/v1/decide", given.clients, given.seconds / 20))
             total += numbers["a second"] * given.seconds / 20
             mib = asyncio.run(kb(port)) / 1024
             seconds = (part + 1) * given.seconds / 20
-            samples.append(
-                {"seconds": seconds, "decisions": int(total), "mib": mib, "failed": int(numbers["failed"])}
-            )
-            print(
-                f"{seconds:6.0f} s, {total:10,.0f} decisions: {mib:8.1f} MiB beside mapped files, "
-                f"failed {numbers['failed']:.0f}",
-                flush=True,
-            )
-    results = {
-        "tasks": given.tasks, "actions": given.actions, "coefficients": given.contexts + 1,
-        "clients": given.clients, "samples": samples,
-    }  # fmt: skip
-    record.write("serve_memory", results, load=start_load)
+            samples.append({"seconds": seconds, "decisions": total, "mib": mib, "failed": numbers["failed"]})
+    return {"samples": samples}
 
 
 def fsync_ms(folder: Path) -> float:
@@ -297,18 +284,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=given.folder) as name:
         folder = Path(name)
         policy(folder, given.tasks, given.actions, given.contexts)
-        print(
-            f"{given.tasks:,} tasks, {given.actions} actions, {given.contexts + 1} coefficients each; ",
-            end="",
-        )
-        disk = f"a write and fdatasync of 4 kB takes {fsync_ms(folder):.2f} ms"
-        print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}; {disk}", flush=True)
+        names = ("tasks", "actions", "contexts", "clients", "batch", "seconds")
+        results = {name: getattr(given, name) for name in names} | {"fsync_ms": fsync_ms(folder)}
         if given.only is not None:
-            {"swaps": swaps, "replay": replay, "memory": memory}[given.only](folder, given)
+            trial = {"swaps": swaps, "replay": replay, "memory": memory}[given.only]
+            record.finish("serve", results | trial(folder, given), part=given.only)
             return
-        measured("echo", folder, Settings(), given)
+        kinds = {"echo": measured("echo", folder, Settings(), given)}
         for exploration in ("floor", "sampling"):
-            measured(f"service, {exploration}", folder, Settings(exploration=exploration), given)
+            kinds[exploration] = measured(exploration, folder, Settings(exploration=exploration), given)
+        record.finish("serve", results | {"kinds": kinds})
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+import record
 
 from hieropo import HierOPO
 from hieropo.serve import Service, Settings
@@ -123,7 +124,7 @@ def journaled(service: Service, truth: np.ndarray, rows: int) -> None:
 
 
 @contextmanager
-def timed(name: str, *, profile: bool = False) -> Iterator[None]:
+def timed(steps: dict[str, dict[str, float]], name: str, *, profile: bool = False) -> Iterator[None]:
     clock, cpu = time.perf_counter(), time.process_time()
     profiler = cProfile.Profile(time.process_time) if profile else None
     if profiler is not None:
@@ -131,10 +132,7 @@ def timed(name: str, *, profile: bool = False) -> Iterator[None]:
     yield
     if profiler is not None:
         profiler.disable()
-    print(
-        f"{name:32} {time.perf_counter() - clock:7.2f} s by the clock {time.process_time() - cpu:7.2f} s of CPU",
-        flush=True,
-    )
+    steps[name] = {"clock": time.perf_counter() - clock, "cpu": time.process_time() - cpu}
     if profiler is not None:
         pstats.Stats(profiler).sort_stats("cumtime").print_stats(45)
 
@@ -164,18 +162,18 @@ def main() -> None:
         )
         settings = Settings(window=1.0, swap="better")
         service = Service(folder / "state", settings, policy=learner.save(folder / "policy"))
-        print(
-            f"{given.tasks:,} tasks, {given.actions * (given.contexts + 1)} coefficients, {given.rows:,} rows in "
-            f"{given.segments} segments, {given.journal:,} in the journal"
-        )
+        steps: dict[str, dict[str, float]] = {}
         sealed(service, truth, given.rows, given.segments)
         if given.journal:
             journaled(service, truth, given.journal)
-            with timed("seal", profile=given.profile):
+            with timed(steps, "seal", profile=given.profile):
                 service.state.seal()
-        with timed("refresh", profile=given.profile):
+        with timed(steps, "refresh", profile=given.profile):
             print(service._refresh(None))
         service.close()
+    sizes = {name: getattr(given, name) for name in ("tasks", "rows", "segments", "journal")}
+    coefficients = given.actions * (given.contexts + 1)
+    record.finish("serve_refresh", {**sizes, "coefficients": coefficients, "steps": steps})
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ import subprocess
 import sys
 import tempfile
 
+import record
+
 TIMED = "import time; start = time.perf_counter(); import {0}; print(time.perf_counter() - start)"
 FIT = """
 import time
@@ -52,14 +54,18 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=5)
     repeat = parser.parse_args().repeat
     numpy, hieropo = ([run(TIMED.format(name)) for _ in range(repeat)] for name in ("numpy", "hieropo"))
-    print(f"import numpy {median(numpy):.3f} s, hieropo {median(hieropo):.3f} s")
     cold, warm = [], []
     for _ in range(repeat):
         with tempfile.TemporaryDirectory() as cache:
             cold.append(run(FIT, cache))
             warm.append(run(FIT, cache))
-    for name, runs in {"nothing compiled": cold, "from the cache": warm}.items():
-        print(f"{name:18s} first fit {median(runs):.2f} s, first choice after it {median(runs, 1):.3f} s")
+    fits = {
+        name: {"fit": median(runs), "choice": median(runs, 1)}
+        for name, runs in (("nothing compiled", cold), ("from the cache", warm))
+    }
+    imports = {"numpy": median(numpy), "hieropo": median(hieropo)}
+    backend = os.environ.get("HIEROPO_BACKEND", "")
+    record.finish("startup", {"repeat": repeat, "import": imports, "fits": fits}, part=backend)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import record
 
 from hieropo import HierOPO
 from hieropo._utils.arrays import Array
@@ -66,12 +67,12 @@ def least(work: Callable[[], Any]) -> float:
     return min(times)
 
 
-def costs(rows: int) -> None:
-    """Print the cost of learning the map, of the pass, and of a whole fit, for some formulas."""
+def costs(rows: int) -> dict[str, dict[str, float]]:
+    """Return the cost of learning the map, of the pass, and of a whole fit, for some formulas."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log.parquet"
         pq.write_table(log_of(rows), path)
-        print("| features | map, s | pass, s | fit, s | map of the fit |\n|---|---|---|---|---|")
+        spent = {}
         for formula in FORMULAS:
             terms, source = parse(formula), open_log(path)
             roles = Roles(task="store", action="offer", reward="profit", context=terms.columns)
@@ -82,11 +83,8 @@ def costs(rows: int) -> None:
             )
             start = time.process_time()
             HierOPO(formula).fit(path, task="store", action="offer", reward="profit")
-            of_fit = time.process_time() - start
-            print(
-                f"| `{formula}` | {of_map:.2f} | {of_pass:.2f} | {of_fit:.2f} | {of_map / of_fit:.0%} |",
-                flush=True,
-            )
+            spent[formula] = {"map": of_map, "pass": of_pass, "fit": time.process_time() - start}
+    return spent
 
 
 def values_of(column: Any) -> Values:
@@ -109,8 +107,8 @@ def learned(formula: str, columns: dict[str, Any]) -> tuple[LearnedTerms, Array]
     return found, np.array(found.encode(values).columns).T
 
 
-def formulaic_differences() -> None:
-    """Print the largest difference of design matrices from those of formulaic, where the definitions agree."""
+def formulaic_differences() -> dict[str, float]:
+    """Return the largest difference of design matrices from those of formulaic, where the definitions agree."""
     import pandas as pd
     from formulaic import model_matrix
 
@@ -128,6 +126,7 @@ def formulaic_differences() -> None:
         ("device:price", f"0 + {device}:price"), ("spline(size, 4)", f"0 + cr(size, knots={list(knots[1:-1])})"),
         ("ordered(tier, 'low', 'mid', 'high')", steps),
     )  # fmt: skip
+    gaps = {}
     for ours, theirs in pairs:
         design = learned(ours, columns)[1]
         other = np.asarray(model_matrix(theirs, frame), dtype=np.float64)[:, -design.shape[1] :]
@@ -139,7 +138,8 @@ def formulaic_differences() -> None:
             other = np.asarray(
                 model_matrix(f"1 + {device} + price + {device}:price", frame), dtype=np.float64
             )[:, 5:]
-        print(f"{ours:40s} {np.abs(design - other).max():.2g}")
+        gaps[ours] = float(np.abs(design - other).max())
+    return gaps
 
 
 if __name__ == "__main__":
@@ -149,4 +149,7 @@ if __name__ == "__main__":
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--formulaic", action="store_true")
     given = parser.parse_args()
-    formulaic_differences() if given.formulaic else costs(given.rows)
+    if given.formulaic:
+        record.finish("terms", {"differences": formulaic_differences()}, part="formulaic")
+    else:
+        record.finish("terms", {"rows": given.rows, "formulas": costs(given.rows)})

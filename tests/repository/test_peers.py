@@ -55,38 +55,6 @@ def test_errors_of_values_and_leads_are_those_of_repeated_draws(load: Load) -> N
     assert leads[:, 0].mean() == pytest.approx(100 * 0.05 / 1.5, rel=0.02)
 
 
-def test_slopes_are_of_the_larger_sizes_without_an_error(load: Load) -> None:
-    growth = load("growth")
-    assert growth.slope([10, 100, 1000], [30, 300, 3000]) == pytest.approx(1)
-    assert growth.slope([1, 10, 100, 1000], [5, 1, 10**1.5, 1000]) == pytest.approx(1.5)
-    assert growth.slope([10], [1.0]) is None
-    points = [{stage: {"cpu": 2.0 * size} for stage in growth.STAGES} for size in (1, 2)]
-    found = growth.slopes([1, 2, 3], [*points, {"error": "killed"}])
-    assert found == dict.fromkeys(growth.STAGES, pytest.approx(1))
-
-
-def test_the_page_of_benchmarks_takes_tables_from_the_records(load: Load, tmp_path: Path) -> None:
-    seconds = {"sums": 1.0, "estimates": 2.0, "tasks": 3.0}
-    load("record").write("off_policy", {"rows": 10, "tasks": 2, "seconds": seconds}, folder=tmp_path)
-    page = "a\n<!-- off_policy -->\nold\n<!-- /off_policy -->\nb\n<!-- growth -->\nkept\n<!-- /growth -->\n"
-    found = load("readme").rendered(page, tmp_path)
-    assert "10 rows of 2 tasks take 1.00 CPU s" in found
-    assert "old" not in found
-    assert "kept" in found
-    with pytest.raises(ValueError, match="needs one"):
-        load("readme").rendered("nothing", tmp_path)
-
-
-@pytest.mark.slow
-def test_a_point_of_growth_measures_every_stage(load: Load, tmp_path: Path) -> None:
-    growth = load("growth")
-    point = {"rows": 400, "tasks": 10, "features": 2, "actions": 2, "threads": 1}
-    growth.write_log(tmp_path / "log.parquet", point)
-    found = growth.stages(tmp_path / "log.parquet", point)
-    assert list(found) == list(growth.STAGES)
-    assert all(stage["cpu"] >= 0 for stage in found.values())
-
-
 @pytest.mark.parametrize(
     ("lead", "error", "words"),
     [(-2.0, 1.0, "**below**"), (-1.0, 1.0, "within one error"), (2.0, 1.0, "first")],
@@ -219,13 +187,3 @@ def test_every_method_has_its_adapter_class_and_pinned_requirements(load: Load) 
         if tool.environment:
             text = (methods.ADAPTERS.parent / "requirements" / f"{tool.environment}.txt").read_text()
             assert all("==" in line for line in text.splitlines())
-
-
-def test_a_record_holds_versions_processor_and_load(load: Load, tmp_path: Path) -> None:
-    record = load("record")
-    record.write("x", {"a": 1}, load=(1.0, 2.0, 3.0), folder=tmp_path)
-    found = record.read("x", folder=tmp_path)
-    assert found["results"] == {"a": 1}
-    assert found["load"]["start"] == [1.0, 2.0, 3.0]
-    assert {"python", "hieropo", "numpy"} <= set(found["versions"])
-    assert found["processor"]["count"] >= 1
