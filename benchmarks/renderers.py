@@ -413,7 +413,8 @@ def serve_table(parts: Parts) -> str:
             f"decisions, {parts['memory']['tasks']:,} tasks"
         )
         rows.append([
-            trial, f"{min(half):.1f} to {max(half):.1f}; {failed:.0f} failed", f"growth {goal(max(half) / half[0] - 1, 0.01)}",
+            trial, f"{min(half):.1f} to {max(half):.1f}; {failed:.0f} failed",
+            f"flat within 1 %{', missed' if max(half) > 1.01 * half[0] else ''}",
         ])  # fmt: skip
     return joined(*texts, table(["trial", "result", "goal"], rows) if rows else "")
 
