@@ -11,7 +11,7 @@ import pytest
 from served_worlds import COLUMNS, OFFERS, rewards_of, run, wait_for_windows
 
 from hieropo import HierOPO, InputError, examine
-from hieropo.errors import ArtifactError
+from hieropo.errors import ArtifactError, SchemaError
 from hieropo.serve import Service, Settings
 from hieropo.serve.journal import EVENT, ConflictError, FullError
 from hieropo.serve.messages import DecideRequest, Decision, Event, Reward
@@ -333,3 +333,47 @@ def test_one_conflict_among_requests_that_wait_together_leaves_the_others_alone(
     assert isinstance(answers[3], InputError)
     assert answers[4] == answers[5]
     assert len(set(answers[2:3] + answers[4:5])) == 2
+
+
+def test_answers_are_the_same_bytes_however_they_are_put_together(policy: Path, tmp_path: Path) -> None:
+    service = Service(tmp_path / "state", Settings(exploration="sampling"), policy=policy, seed=0)
+    decider = PlainDecider(service.engine, service.settings)
+    probabilities = np.array([[0.2, 0.3, 0.5], [1e-9, 1 - 2e-9, 1e-9], [1 / 3, 1 / 3, 1 / 3]])
+    given = [1, 2, 0], ["a", "b.c", "d:0"], "2026-01-01T00:00:00.000+00:00", [True, False, True]
+    answers = decider._sampled(probabilities, *given)
+    assert answers == decider._encoded(probabilities.tolist(), *given)
+    probabilities[1] = [0.0, 1.0, 0.0]
+    modes = [mode for _, mode in decider._sampled(probabilities, *given)]
+    assert modes == ["explore", "policy", "explore"]
+    service.close()
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"context": {"age": 1e200}},
+        {"context": {"age": True}},
+        {"context": {"age": "1"}},
+        {"context": {"age": None}},
+        {"context": {"other": 1.0}},
+        {"context": {}},
+        {"context": {"age": 1.0, "other": 2.0}},
+        {"task": "3"},
+        {"task": [3]},
+        {"eligible": [5]},
+        {"exclude": [5]},
+        {"incumbent": 5},
+    ],
+)
+def test_requests_that_are_checked_together_are_refused_as_each_alone(
+    service: Service, bad: dict[str, Any]
+) -> None:
+    requests = [request(1), request(2, **bad), request(3)]
+    if bad == {"task": [3]}:
+        assert len(run(service.decide(requests))) == 3
+        return
+    with pytest.raises(SchemaError) as alone:
+        run(service.decide(requests[1:2]))
+    with pytest.raises(SchemaError) as together:
+        run(service.decide(requests))
+    assert str(together.value) == f"Request 1: {alone.value}"

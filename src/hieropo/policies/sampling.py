@@ -17,10 +17,11 @@ from hieropo.rows.keys import Unseen
 
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(24)
 _NODE_WEIGHTS = _NODE_WEIGHTS / _NODE_WEIGHTS.sum()
-_POINTS = 32, 96, 288, 1024  # of sums over equally spaced rewards
+_POINTS = 24, 40, 96, 288, 1024  # of sums over equally spaced rewards
 _APART = 0.7  # of the least sd, at most, between them
 _REACH = 6.5  # standard deviations beyond which a normal reward is not looked for
 _BLOCK = 2**16  # doubles of phi that are made at a time
+_GRID = 2**14  # doubles of an array over common points, which the caches hold
 
 
 class SampledChoice(NamedTuple):
@@ -227,7 +228,7 @@ def best_probabilities(mean: Array, sd: Array) -> Array:
     K = mean.shape[-1]
     means, sds = mean.reshape(-1, K), sd.reshape(-1, K)
     shares = np.zeros(means.shape)
-    step = max(1, _BLOCK // (K * _POINTS[0]))
+    step = max(1, _GRID // (K * _POINTS[0]))
     for start in range(0, len(means), step):
         part = slice(start, start + step)
         shares[part] = _best_shares(means[part], sds[part])
@@ -241,6 +242,9 @@ def _best_shares(mean: Array, sd: Array) -> Array:
     chance = mean + _REACH * sd >= low[:, None]
     with np.errstate(divide="ignore", invalid="ignore"):
         needed = (high - low) / (_APART * np.where(chance, sd, np.inf).min(axis=1))
+    if needed.min(initial=1.0) > 0 and needed.max(initial=1.0) < _POINTS[0]:
+        shares = _on_one_grid(mean, sd, low, high, _POINTS[0])
+        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
     shares = np.zeros(mean.shape)
     fewest = 0
     for points in _POINTS:
@@ -258,11 +262,15 @@ def _on_one_grid(mean: Array, sd: Array, low: Array, high: Array, points: int) -
     """Return the integrals (n, K) of phi_a prod_{b != a} Phi_b by sums over common points, but for a factor."""
     from scipy.special import ndtr
 
-    x = np.linspace(low, high, points, axis=1)
     precision = 1.0 / sd
-    z = (x[:, None, :] - mean[:, :, None]) * precision[:, :, None]  # (n, K, q)
+    x = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, points)
+    z = x[:, None, :] - mean[:, :, None]  # (n, K, q)
+    z *= precision[:, :, None]
     below = np.maximum(ndtr(z), 1e-300)
-    ratio = np.exp(-0.5 * z * z) / below
+    z *= z
+    z *= -0.5
+    ratio = np.exp(z, out=z)
+    ratio /= below
     return np.asarray((ratio @ below.prod(axis=1)[:, :, None])[:, :, 0] * precision)
 
 

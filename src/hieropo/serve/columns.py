@@ -3,11 +3,14 @@
 import datetime as dt
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
+from operator import itemgetter
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 
+from hieropo._utils.arrays import Array
 from hieropo.errors import InputError, SchemaError
 from hieropo.features.maps import FeatureMap
 from hieropo.features.terms.learned import LearnedTerms
@@ -133,6 +136,32 @@ class RecordColumns:
             time=TIME,
         )  # fmt: skip
 
+    def tasks_of(self, requests: Sequence[DecideRequest]) -> list[Any] | None:
+        """Return the tasks of requests where one column names them and all are of its type; else None."""
+        tasks = [request.task for request in requests]
+        kind = {"text": str, "int": int}[self.task[0][1]]
+        return tasks if len(self.task) == 1 and set(map(type, tasks)) == {kind} else None
+
+    def numbers_of(self, requests: Sequence[DecideRequest]) -> Array | None:
+        """Return the contexts (n, c) of requests that name no action, and whose contexts are complete and numbers.
+
+        None where a request is not so, or where a column holds no numbers: then :meth:`check` decides.
+        """
+        names = [name for name, kind in self.values if kind == "number"]
+        if len(names) < max(len(self.values), 2) or not all(_names_no_action(one) for one in requests):
+            return None
+        contexts = [request.context for request in requests]
+        if set(map(len, contexts)) != {len(names)}:
+            return None
+        try:
+            rows = list(map(itemgetter(*names), contexts))
+        except KeyError:
+            return None
+        if set(map(type, chain.from_iterable(rows))) != {float}:
+            return None
+        numbers = np.array(rows, dtype=np.float64)
+        return numbers if bool((np.abs(numbers) <= HUGE).all()) else None
+
     def task_of(self, task: Any) -> Any:
         """Return a task of a request as an id; a tuple where several columns name it.
 
@@ -172,11 +201,8 @@ class RecordColumns:
                 raise SchemaError(
                     f"The context has no {name!r}, which the policy reads, so that no action can be chosen. Add it."
                 )
-            if context[name] is None and not self._may_be_null(name, kind, nullable):
-                raise SchemaError(
-                    f"The value of {name!r} in the context is null, and the policy has no prior for an unknown value "
-                    "of it. Fill it in; or, if it is no metadata, fit the policy with missing='prior' in its formula."
-                )
+            if context[name] is None and self._may_be_null(name, kind, nullable):
+                continue
             _check_value(context[name], name, kind)
         if len(context) > len(self.values):
             raise SchemaError(
@@ -287,6 +313,10 @@ SERVICE_COLUMNS = (
 )  # fmt: skip
 
 
+def _names_no_action(request: DecideRequest) -> bool:
+    return request.eligible is None and request.exclude is None and request.incumbent is None
+
+
 def _id_kind(ids: Sequence[Any], column: str) -> str:
     values = [value.item() if isinstance(value, np.generic) else value for value in ids]
     if all(isinstance(value, str) for value in values):
@@ -308,7 +338,12 @@ def _check_id(value: Any, kind: str, column: str) -> None:
 
 
 def _check_value(value: Any, name: str, kind: str) -> None:
-    if value is not None and not _is_of(value, kind):
+    if value is None and kind == "number":
+        raise SchemaError(
+            f"The value of {name!r} in the context is null, and the policy has no prior for an unknown value of it. "
+            "Fill it in; or, if it is no metadata, fit the policy with missing='prior' in its formula."
+        )
+    if not _is_of(value, kind):
         raise SchemaError(
             f"The value of {name!r} in the context is not {_IN_WORDS[kind]}, which the policy reads. Correct its type."
         )

@@ -72,6 +72,8 @@ class Scores:
     def unseen_in(self, row: int) -> list[str]:
         """Return what the policy does not know in a request: "task", and "level:COLUMN" for each such level."""
         unseen = [] if self.known[row] else ["task"]
+        if not self.unseen:
+            return unseen
         return unseen + [f"level:{column}" for column, rows in self.unseen.items() if rows[row]]
 
 
@@ -190,14 +192,18 @@ class Engine:
         """Return True where contexts are numbers and tasks have no groups, so that requests need no table."""
         return self._new_tasks is None and getattr(self.stored.features, "terms", None) is None
 
-    def score(self, tasks: Sequence[Any], requests: Sequence[DecideRequest]) -> Scores:
+    def score(
+        self, tasks: Sequence[Any], requests: Sequence[DecideRequest], numbers: Array | None = None
+    ) -> Scores:
         """Return the posterior of the eligible actions of each request.
 
-        ``requests`` are checked by :meth:`RecordColumns.check`.
+        ``requests`` are checked by :meth:`RecordColumns.check`. ``numbers`` are those of
+        :meth:`RecordColumns.numbers_of`, where they are there already: then no request names an action.
         """
-        masks = self._masks(requests)
+        masks = None if numbers is not None else self._masks(requests)
         if self.simple:
-            return self._score_numbers(tasks, requests, masks)
+            contexts = self.columns.matrix(requests) if numbers is None else numbers
+            return self._score_numbers(tasks, contexts, masks)
         return self._score_rows(tasks, requests, masks)
 
     def _masks(self, requests: Sequence[DecideRequest]) -> Any:
@@ -213,7 +219,7 @@ class Engine:
                 masks[row, [self.codes[action] for action in request.exclude if action in self.codes]] = False
         return masks
 
-    def _score_numbers(self, tasks: Sequence[Any], requests: Sequence[DecideRequest], masks: Any) -> Scores:
+    def _score_numbers(self, tasks: Sequence[Any], contexts: Array, masks: Any) -> Scores:
         policy, top = self.policy, len(self.actions)
         inner = policy.ungated
         keys = policy.table.keys
@@ -222,7 +228,7 @@ class Engine:
         refused: dict[int, HieropoError] = {}
         try:
             choices = inner.choose_many(
-                ids, self.columns.matrix(requests), eligible=masks, top=top, located=located, refused=refused
+                ids, contexts, eligible=masks, top=top, located=located, refused=refused
             )
         except UnknownTaskError:
             choices = Choices(np.full((len(ids), top), -1), *np.full((3, len(ids), top), np.nan))

@@ -50,6 +50,10 @@ class PlainDecider:
         n_actions = len(engine.actions)
         floor = 0.0 if settings.exploration == "none" else settings.floor
         self._share, self._rest = floor / n_actions, 1.0 - floor
+        names = [_encode(action) for action in engine.actions]
+        self._done = [b'","action":%b,"propensity":' % name for name in names]
+        self._between = [b'},{"action":%b,"probability":' % name for name in names]
+        self._between[0] = b',"probabilities":[' + self._between[0][2:]
         self._by_best = self._share + self._rest * np.eye(n_actions)  # probabilities, given the best action
 
     def rows(self, requests: Sequence[DecideRequest], scores: Scores) -> list[int]:
@@ -97,7 +101,7 @@ class PlainDecider:
         means = scores.mean[places, codes].tolist()
         sds = np.hypot(scores.sd[places, codes], self.engine.noise_sd).tolist()
         if sampling:
-            answered = self._sampled(probabilities.tolist(), codes.tolist(), [ids[row] for row in rows], deadline,
+            answered = self._sampled(probabilities, codes.tolist(), [ids[row] for row in rows], deadline,
                                      [scores.known[row] for row in rows])  # fmt: skip
         else:
             answered = self._prepared(scores, rows, codes.tolist(), ids, deadline)
@@ -135,6 +139,31 @@ class PlainDecider:
         return middle
 
     def _sampled(
+        self, probabilities: Array, codes: list[int], ids: Sequence[str], deadline: str, known: Sequence[bool]
+    ) -> list[tuple[bytes, Mode]]:  # fmt: skip
+        """Return answers whose bytes are put together around numbers that are encoded all at once."""
+        n_actions = probabilities.shape[1]
+        if n_actions == 1 or not (probabilities > 0).all():
+            return self._encoded(probabilities.tolist(), codes, ids, deadline, known)
+        numbers = _encode(probabilities.ravel().tolist())[1:-1].split(b",")
+        ends = [self._end(known=in_log) + deadline.encode() + _TAIL for in_log in (False, True)]
+        pieces = [b""] * (2 * n_actions)
+        pieces[::2] = self._between
+        answers: list[tuple[bytes, Mode]] = []
+        for row, (code, id_, in_log) in enumerate(zip(codes, ids, known, strict=True)):
+            first = row * n_actions
+            pieces[1::2] = numbers[first : first + n_actions]
+            parts = (_HEAD, id_.encode(), self._done[code], numbers[first + code], *pieces, ends[in_log])
+            answers.append((b"".join(parts), "explore"))
+        return answers
+
+    def _end(self, *, known: bool) -> bytes:
+        """Return the bytes of an answer between its last probability and its deadline."""
+        return b'}],"mode":"explore","policy_version":%d,"task_known":%b,"unseen":%b,"reward_deadline":"' % (
+            self.engine.number, _encode(known), _encode([] if known else ["task"]),
+        )  # fmt: skip
+
+    def _encoded(
         self, probabilities: list[list[float]], codes: list[int], ids: Sequence[str], deadline: str,
         known: Sequence[bool],
     ) -> list[tuple[bytes, Mode]]:  # fmt: skip

@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 from msgspec import Raw, Struct
 
+from hieropo._utils.arrays import Array
 from hieropo.errors import HieropoError, SchemaError
 from hieropo.policies.gating import GatedPolicy
 from hieropo.serve.deciding import Engine, Outcome, settle
@@ -63,6 +64,7 @@ _ENCODER = msgspec.json.Encoder()
 _DECISION = msgspec.json.Decoder(Decision)
 _WHOLE = re.compile(r"-?0*[0-9]{1,19}")
 _GROUP = 256  # single requests that are decided together
+_MANY = 3  # requests from which on they are checked together
 _WAIT = 0.002  # seconds for which requests wait for others at most
 
 
@@ -254,8 +256,8 @@ class Service:
 
     def _prepared(self, requests: Sequence[DecideRequest]) -> list["Made"]:
         engine, settings, rng = self.engine, self.settings, self._rng
-        tasks = self._tasks(requests, engine)
-        scores = engine.score(tasks, requests)
+        tasks, numbers = self._checked(requests, engine)
+        scores = engine.score(tasks, requests, numbers)
         stamp = self._stamp()
         ids = self._ids(requests, stamp[0])
         if self._plain is None or self._plain.engine is not engine:
@@ -288,9 +290,13 @@ class Service:
         return [one for one in made if one is not None]
 
     @staticmethod
-    def _tasks(requests: Sequence[DecideRequest], engine: Engine) -> list[Any]:
-        """Return the tasks of requests, which are checked."""
+    def _checked(requests: Sequence[DecideRequest], engine: Engine) -> tuple[list[Any], Array | None]:
+        """Return the tasks of requests, which are checked, and their contexts (n, c) where all of these are numbers."""
         columns, nullable = engine.columns, engine.nullable
+        if len(requests) >= _MANY:
+            numbers, known = columns.numbers_of(requests), columns.tasks_of(requests)
+            if numbers is not None and known is not None:
+                return known, numbers
         tasks = []
         for row, request in enumerate(requests):
             try:
@@ -298,7 +304,7 @@ class Service:
                 columns.check(request, nullable)
             except SchemaError as error:
                 raise _placed(error, row, len(requests)) from None
-        return tasks
+        return tasks, None
 
     def _stamp(self) -> tuple[int, int, str]:
         """Return the time of decisions that are made now, their deadline, and that as text."""
