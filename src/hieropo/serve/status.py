@@ -1,11 +1,24 @@
 """The status of a state, read from its manifest and its log; the service may be at work."""
 
+import datetime as dt
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from hieropo.errors import InputError
 from hieropo.passes.log_moments import LogMoments
-from hieropo.report.document import Document, Grid, Items, Notice, Section
+from hieropo.report.document import (
+    Curve,
+    Curves,
+    Document,
+    Grid,
+    Interval,
+    Intervals,
+    Items,
+    Notice,
+    Section,
+    Text,
+)
 from hieropo.serve.columns import RecordColumns
 from hieropo.serve.segments import read_manifest, read_rows
 from hieropo.serve.settings import Settings
@@ -97,6 +110,7 @@ def _versions(status: dict[str, Any]) -> list[str]:
     return [f"Version {one['number']}: {one['state']}. {one['reason']}" for one in status["versions"]]
 
 
+_CHARTS = 6  # actions whose rewards are drawn
 _UNSEEN = {"task": "an unknown task", "action": "an unknown action"}
 
 
@@ -121,12 +135,68 @@ def status_document(status: dict[str, Any]) -> Document:
     return Document(
         "The decision service", f"Version {status['active']}, {status['rows']:,} rows",
         (
-            Section("rewards", "Do rewards come as predicted?", (notice, evidence)),
-            Section("watch", "Decisions of the active version", (Items(tuple(_watched(status))),)),
+            Section("rewards", "Do rewards come as predicted?", (notice, evidence, *_reward_charts(watched))),
+            Section(
+                "watch",
+                "Decisions of the active version",
+                (Items(tuple(_watched(status))), *_mode_chart(watched), *_shift_chart(watched)),
+            ),
             Section("record", "The record", (Items(tuple(_record(status))),)),
             Section("versions", "Versions of the policy", (Items(tuple(reversed(_versions(status)))),)),
         ),
     )  # fmt: skip
+
+
+def _reward_charts(watched: dict[str, Any]) -> Iterator[Curves | Text]:
+    """Yield a chart of rewards and predictions over time for each of the actions with the largest evidence."""
+    drawn = sorted((one for one in watched["actions"] if one["history"]), key=lambda one: -one["evidence"])
+    for one in drawn[:_CHARTS]:
+        parts = one["history"]
+        reward, spread = _column(parts, "reward"), [1.96 * part["reward_error"] for part in parts]
+        low, high = (tuple(m + sign * s for m, s in zip(reward, spread, strict=True)) for sign in (-1.0, 1.0))
+        predicted = _column(parts, "predicted")
+        yield Curves(
+            f"Rewards and predictions of action {one['action']}",
+            _hours(parts),
+            "reward",
+            _since_first(parts),
+            (Curve("mean reward, 95 %", reward, low, high), Curve("prediction", *(predicted,) * 3)),
+        )
+    if len(drawn) > _CHARTS:
+        yield Text(f"{len(drawn) - _CHARTS:,} further actions with less evidence are in the table alone.")
+
+
+def _mode_chart(watched: dict[str, Any]) -> Iterator[Curves]:
+    """Yield a chart of the shares of modes over time, where there are rows enough."""
+    parts = watched["mode_history"]
+    if parts:
+        shares = {mode: tuple(part["shares"][mode] for part in parts) for mode in sorted(watched["modes"])}
+        curves = tuple(Curve(mode, *(values,) * 3) for mode, values in shares.items())
+        yield Curves("Shares of modes", _hours(parts), "share of rows", _since_first(parts), curves)
+
+
+def _shift_chart(watched: dict[str, Any]) -> Iterator[Intervals]:
+    """Yield a chart of the shifts between the older and the newer half of the rows."""
+    shifts = {"tasks": watched["tasks_shift"], **watched["context_shifts"]}
+    if watched["rows"] > 1:
+        yield Intervals(
+            "Shifts between the older and the newer half of the rows",
+            "standard deviations of a number, else total variation distance",
+            tuple(Interval(name, shift, None, None) for name, shift in shifts.items()),
+        )
+
+
+def _column(parts: list[dict[str, Any]], name: str) -> tuple[float, ...]:
+    return tuple(part[name] for part in parts)
+
+
+def _since_first(parts: list[dict[str, Any]]) -> tuple[float, ...]:
+    return tuple((part["at"] - parts[0]["at"]) / 3.6e9 for part in parts)
+
+
+def _hours(parts: list[dict[str, Any]]) -> str:
+    start = dt.datetime.fromtimestamp(parts[0]["at"] / 1e6, dt.UTC)
+    return f"hours since {start:%Y-%m-%d %H:%M} UTC"
 
 
 def _alarm(one: dict[str, Any]) -> str:

@@ -19,6 +19,38 @@ from hieropo._utils.arrays import Array
 from hieropo._utils.text import Report
 from hieropo.serve.columns import MODE, PROPENSITY, TIME, UNSEEN, VERSION, RecordColumns
 
+_PARTS, _PART_ROWS = 12, 10  # parts of time at most, and rows of a part at least
+
+
+@dataclass(frozen=True, slots=True)
+class RewardPart:
+    """Rewards and predictions of an action in a part of the time.
+
+    Attributes
+    ----------
+    at : int
+        Mean time in microseconds.
+    rows : int
+    reward, reward_error : float
+        Mean reward, and its standard error.
+    predicted : float
+        Mean prediction.
+    """
+
+    at: int
+    rows: int
+    reward: float
+    reward_error: float
+    predicted: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModePart:
+    """The share of each mode in the rows of a part of the time; ``at`` as in :class:`RewardPart`."""
+
+    at: int
+    shares: dict[str, float]
+
 
 @dataclass(frozen=True, slots=True)
 class ActionWatch:
@@ -35,6 +67,8 @@ class ActionWatch:
         Largest E_n so far; an alarm where it reaches ``limit``.
     alarm_since : int or None
         Time of the first alarm in microseconds.
+    history : tuple of RewardPart
+        Parts of equally many rows with a prediction, the oldest first.
     """
 
     action: Any
@@ -42,6 +76,7 @@ class ActionWatch:
     mean_z: float
     evidence: float
     alarm_since: int | None
+    history: tuple[RewardPart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +103,8 @@ class Watch(Report):
         in standard deviations where it holds numbers or times, else the total variation distance.
     left_out : dict
         Number of decisions of the whole record that a refresh does not learn from, by reason.
+    mode_history : tuple of ModePart
+        Parts of equally many rows, the oldest first.
     """
 
     rows: int
@@ -79,6 +116,7 @@ class Watch(Report):
     unseen: dict[str, int] = field(default_factory=dict)
     context_shifts: dict[str, float] = field(default_factory=dict)
     left_out: dict[str, int] = field(default_factory=dict)
+    mode_history: tuple[ModePart, ...] = ()
 
     def mode_share(self, mode: str) -> float:
         """Return the share of rows of a mode, such as "gate"; 0 without rows."""
@@ -126,32 +164,60 @@ def watch(
     actions = action.dictionary.to_pylist()
     limit = max(len(actions), 1) / max(false_alarms, 1e-300)
     mean, sd = (rows.column(name).to_numpy() for name in ("predicted_mean", "predicted_sd"))
+    reward = rows.column(columns.reward).to_numpy()
     with np.errstate(invalid="ignore", divide="ignore"):
-        z = (rows.column(columns.reward).to_numpy() - mean) / sd
+        z = (reward - mean) / sd
     times = rows.column(TIME).cast(pa.int64()).to_numpy()
     indices = action.indices.to_numpy()
     checks = []
     for code, name in enumerate(actions):
         places = np.flatnonzero((indices == code) & np.isfinite(z))
         _, first = np.unique(codes[places], return_index=True)
-        checks.append(_checked(name, z[places[np.sort(first)]], times[places[np.sort(first)]], limit))
+        history = tuple(_reward_part(times[part], reward[part], mean[part]) for part in _parts(places))
+        first = places[np.sort(first)]
+        checks.append(_checked(name, z[first], times[first], limit, history))
     modes = rows.column(MODE).value_counts().to_pylist()
     weights = 1.0 / rows.column(PROPENSITY).to_numpy()
     return Watch(
         rows.num_rows, tuple(checks), limit, {entry["values"]: entry["counts"] for entry in modes},
         float(weights.sum() ** 2 / (weights**2).sum()) if rows.num_rows else 0.0, _shift(codes),
         _unseen(rows), {name: _context_shift(rows.column(name)) for name, _ in columns.values}, dict(left_out or {}),
+        _mode_history(rows.column(MODE), times),
     )  # fmt: skip
 
 
-def _checked(action: Any, z: Array, times: Any, limit: float) -> ActionWatch:
+def _parts(places: Any) -> list[Any]:
+    """Return places of rows in parts of nearly equal sizes; none where the rows are too few for two parts."""
+    parts = min(_PARTS, places.size // _PART_ROWS)
+    return list(np.array_split(places, parts)) if parts > 1 else []
+
+
+def _reward_part(times: Any, reward: Array, predicted: Array) -> RewardPart:
+    error = float(reward.std(ddof=1) / np.sqrt(reward.size))
+    return RewardPart(
+        int(times.mean()), int(reward.size), float(reward.mean()), error, float(predicted.mean())
+    )
+
+
+def _mode_history(modes: pa.ChunkedArray, times: Any) -> tuple[ModePart, ...]:
+    encoded = modes.combine_chunks().dictionary_encode()
+    names, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+    return tuple(
+        ModePart(
+            int(times[part].mean()), {name: float((codes[part] == k).mean()) for k, name in enumerate(names)}
+        )
+        for part in _parts(np.arange(codes.size))
+    )
+
+
+def _checked(action: Any, z: Array, times: Any, limit: float, history: tuple[RewardPart, ...]) -> ActionWatch:
     if not z.size:
         return ActionWatch(action, 0, 0.0, 0.0, None)
     values = evidence(z)
     crossed = np.flatnonzero(values >= limit)
     since = int(times[crossed[0]]) if crossed.size else None
     largest = float(min(values.max(), 1e300))
-    return ActionWatch(action, int(z.size), float(z.mean()), largest, since)
+    return ActionWatch(action, int(z.size), float(z.mean()), largest, since, history)
 
 
 def _task_codes(rows: pa.Table, columns: RecordColumns) -> Any:
