@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -124,3 +125,58 @@ def test_what_cannot_be_done_is_said_with_the_paths() -> None:
     raw[-100] ^= 4
     Path("monday/moments.arrow").write_bytes(raw)
     assert "moments.arrow does not have the checksum" in run(1, "fit", "monday", "-o", "policy")
+
+
+class TestDatabases:
+    """Sums that a database computes."""
+
+    QUERY = "select * from 'monday.parquet'"
+
+    @pytest.mark.usefixtures("site")
+    def test_a_database_sums_or_the_text_is_printed_and_its_table_read(self) -> None:
+        named = [*NAMED, "--context", "visits", "--sql", self.QUERY]
+        rows = answer("moments", ":memory:", *named, "-o", "rows")
+        found = answer("moments", "--in-database", ":memory:", *named, "-o", "sums")
+        assert {**found, "moments": "rows", "bytes": 0} == {**rows, "bytes": 0}
+        text = run(0, "moments", "--sql-text", "duckdb", *named)
+        duckdb.sql(text).write_parquet("table.parquet")
+        assert answer("moments", "from-sums", "table.parquet", "-o", "read")["rows"] == 300
+        expected = LogMoments.load("rows")
+        for made in ("sums", "read"):
+            assert expected.moments.allclose(LogMoments.load(made).moments)
+        assert answer("moments", "show", "sums")["provenance"]["summed"] == "in the database"
+        assert "HierOPO learned from 300 rows of 6 tasks" in run(0, "fit", "read", "-o", "policy")
+        few = answer("moments", "--in-database", ":memory:", *named, "--filter", "visits > 0", "-o", "few")
+        assert few["rows"] < 300
+
+    @pytest.mark.usefixtures("site")
+    def test_options_that_do_not_go_together(self) -> None:
+        sql, text = ["--sql", self.QUERY], ["moments", "--sql-text", "duckdb"]
+        into = ["moments", "--in-database", ":memory:", *NAMED]
+        for words, message in (
+            (["moments", *NAMED, "-o", "x"], "Missing argument 'LOG'"),
+            (
+                ["moments", "monday.parquet", *into[1:], "-o", "x"],
+                "LOG and --in-database name the rows in several ways",
+            ),
+            ([*into, *sql], "Missing option '-o' / '--output'"),
+            ([*into, "-o", "x"], "--in-database sums the rows of a query"),
+            ([*into, *sql, "-o", "x", "--lenient"], "--lenient is for a read of the rows"),
+            ([*into, *sql, "-o", "x", "--type", "visits=number"], "the columns of a database have types"),
+            ([*text, *NAMED], "--sql-text sums the rows of a query"),
+            ([*text, *NAMED, *sql, "-o", "x"], "--sql-text prints a text and runs nothing"),
+            ([*text, *sql], "Name --reward"),
+        ):
+            assert message in run(2, *words)
+        assert "dialect 'oracle'" in run(1, "moments", "--sql-text", "oracle", *NAMED, *sql)
+        assert "is no table of sums" in run(1, "moments", "from-sums", "monday.parquet", "-o", "x")
+        assert not Path("x").exists()
+
+    @pytest.mark.usefixtures("site")
+    def test_text_that_no_test_runs_says_so(self) -> None:
+        pytest.importorskip("sqlglot", reason="of the extra warehouse, which `make test` installs")
+        words = ["moments", "--sql-text", "bigquery", *NAMED, "--sql", "select * from shop.log"]
+        done = CliRunner().invoke(main, words, prog_name="hieropo")
+        assert done.exit_code == 0
+        assert "no test has run it on BigQuery" in done.stderr
+        assert "`store` as task_0" in done.stdout

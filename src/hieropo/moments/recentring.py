@@ -317,7 +317,7 @@ def _block_transformed(sums: Array, d: int, change: Array) -> Array:
     return transformed
 
 
-_FAR_REWARDS = 1.0  # |mean| / sd from which on there is an offset; below, sums of squares are at most doubled
+FAR_REWARDS = 1.0  # |mean| / sd from which on there is an offset; below, sums of squares are at most doubled
 _ROUNDING = 1e-12
 
 
@@ -336,7 +336,7 @@ def offset_near(features: FeatureMap, reward: Array, contexts: Callable[[], Arra
         return None
     shifted = r - r[0]
     mean, sd = float(r[0] + shifted.mean()), float(shifted.std())
-    if abs(mean) <= _FAR_REWARDS * sd:
+    if abs(mean) <= FAR_REWARDS * sd:
         return None
     v = _constant(features, contexts)
     return None if v is None else rounded(mean, sd) * v

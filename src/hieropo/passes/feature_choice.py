@@ -57,6 +57,11 @@ def feature_map(
     return _map_of(choice, roles, lambda column: _all_actions(source, column, roles, rejects))
 
 
+def map_with(choice: FeatureChoice | LearnedTerms, roles: Roles, actions: Sequence[Any]) -> FeatureMap:
+    """Return a given map, or the named map of the log's columns with these actions; errors as :func:`feature_map`."""
+    return _map_of(choice, roles, lambda _: tuple(actions))
+
+
 def first_map(
     choice: FeatureChoice | LearnedTerms,
     source: Any,

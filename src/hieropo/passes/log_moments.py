@@ -109,15 +109,7 @@ class LogMoments:
         InputError, SchemaError, LogError, UnknownActionError
             The log cannot be used; the message says why, where, and what to do.
         """
-        check_choice(features)
-        unknown = [name for name in columns if name not in Roles.names()]
-        if unknown:
-            raise TypeError(
-                f"of() got {unknown[0]!r}; it takes the names of columns by role: {list(Roles.names())}."
-            )
-        columns_by_role = {"task": None, "action": None, "reward": None, **columns}
-        columns_by_role["context"] = columns_by_role.get("context") or sources_of(features)
-        roles = Roles(**columns_by_role)
+        roles = _roles("of", features, columns)
         if roles.cluster is not None:
             raise InputError(
                 f"cluster={roles.cluster!r} was given for moments, which keep no sums of clusters, so that the "
@@ -142,6 +134,102 @@ class LogMoments:
         )
         result = cls(feature_map, roles, summed, None if bad_rows is None else bad_rows.rejected)
         return result if has_origin(features) else result.at_final_origin()
+
+    @classmethod
+    def in_database(
+        cls,
+        query: str,
+        connection: Any,
+        *,
+        features: FeatureChoice = None,
+        dialect: str | None = None,
+        filter: str | None = None,  # noqa: A002 - as of `open_log`
+        **columns: Any,
+    ) -> Self:
+        """Sum over the rows of a query within its database, which returns one row for each task and action.
+
+        The sums are those of :meth:`of`, to rounding; the rows stay in the database. Rows that cannot be used are an
+        error. No sketch of the rows is made, so that rows that are added twice are recognised by the sums alone.
+
+        Parameters
+        ----------
+        query : str
+            One that returns rows.
+        connection : str, Path or connection
+            As of :func:`sql`.
+        features : FeatureMap, LearnedTerms or {"per-action", "indicator", "columns"}, optional
+            At most 32 features for each action. Terms must have been learned before: ``features.terms`` of moments of
+            some of the rows.
+        dialect : str, optional
+            "duckdb", "postgres", "spark", "bigquery" or "snowflake"; by default that of the connection.
+        filter : str, optional
+            As of :func:`open_log`.
+        **columns
+            Names of columns by role, as of :meth:`of`, without ``eligible`` and ``cluster``.
+
+        Raises
+        ------
+        InputError, SchemaError, LogError, UnknownActionError
+            The query or the features cannot be summed in the database; the message says why and what to do.
+        """
+        from hieropo.passes.warehouse.running import summed_in_database
+
+        roles = _roles("in_database", features, columns)
+        feature_map, roles, summed = summed_in_database(
+            query, connection, features, roles, dialect=dialect, row_filter=filter
+        )
+        return cls(feature_map, roles, summed)
+
+    @staticmethod
+    def sums_sql(
+        query: str,
+        dialect: str,
+        *,
+        features: FeatureChoice = None,
+        types: Mapping[str, str] | None = None,
+        **columns: Any,
+    ) -> str:
+        """Return the SQL text that :meth:`in_database` runs, for a warehouse to run; :meth:`from_sums` reads its table.
+
+        Parameters
+        ----------
+        query, features, dialect, **columns
+            As of :meth:`in_database`. Names are quoted: write them as the warehouse stores them.
+        types : mapping of a column to a type, optional
+            "boolean" for columns of booleans; other numbers are cast.
+
+        Raises
+        ------
+        InputError, SchemaError
+            As of :meth:`in_database`. Text for BigQuery and Snowflake, which no test runs there, is parsed by sqlglot.
+        """
+        from hieropo.passes.warehouse.running import stated_kinds
+        from hieropo.passes.warehouse.text import sums_text
+
+        return sums_text(
+            query, dialect, features, _roles("sums_sql", features, columns), stated_kinds(types or {})
+        )
+
+    @classmethod
+    def from_sums(cls, table: Any) -> Self:
+        """Return the moments of the table that the text of :meth:`sums_sql` returns.
+
+        Parameters
+        ----------
+        table : path, Arrow table or stream, pandas or polars DataFrame, DuckDB relation, query
+            All rows and columns of the result, in any order.
+
+        Raises
+        ------
+        SchemaError
+            It is no such table, or parts of it are missing.
+        LogError
+            Rows of the log cannot be used; the message has the number of each column.
+        """
+        from hieropo.logs.opening import open_log
+        from hieropo.passes.warehouse.sums import summed_in_table
+
+        return cls(*summed_in_table(open_log(table)))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -347,6 +435,18 @@ class LogMoments:
                 f"{list(self.features.columns)}) than features={features!r}. Leave it out, or make moments of the "
                 "log again."
             )
+
+
+def _roles(function: str, features: FeatureChoice, columns: Mapping[str, Any]) -> Roles:
+    """Return the roles of columns that a function was given, with the columns that the features name."""
+    check_choice(features)
+    unknown = [name for name in columns if name not in Roles.names()]
+    if unknown:
+        raise TypeError(
+            f"{function}() got {unknown[0]!r}; it takes the names of columns by role: {list(Roles.names())}."
+        )
+    by_role = {"task": None, "action": None, "reward": None, **columns}
+    return Roles(**{**by_role, "context": by_role.get("context") or sources_of(features)})
 
 
 def has_per_action_sums(features: FeatureMap) -> bool:

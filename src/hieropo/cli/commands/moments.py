@@ -18,14 +18,33 @@ from hieropo.cli.console import (
     rejects_options,
     shared_options,
     takes_rejects,
+    usage_error,
 )
 from hieropo.cli.source import Rows, chosen_features, log_options, roles_of, source_options
 
 MAKE = "of"
-OUTPUT = click.option(
-    "-o", "--output", required=True, metavar="DIR",
-    help="Directory of the moments; moments in it are replaced.",
+_OUTPUT = ("-o", "--output")
+_OUTPUT_HELP = "Directory of the moments; moments in it are replaced."
+OUTPUT = click.option(*_OUTPUT, required=True, metavar="DIR", help=_OUTPUT_HELP)
+_DATABASE = (
+    click.option(
+        "--in-database", metavar="URL",
+        help="In place of LOG: a database that sums the rows of --sql itself, one row for each task and action. A URL "
+        "such as postgresql://user@host/database, a DuckDB file, or :memory:. Up to 32 features for each action.",
+    ),
+    click.option(
+        "--sql-text", metavar="DIALECT",
+        help="In place of LOG: print the SQL text of these sums for duckdb, postgres, spark, bigquery or snowflake, "
+        "and run nothing. Run it there, and read its table by `hieropo moments from-sums`.",
+    ),
 )  # fmt: skip
+
+
+def database_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--in-database`` and ``--sql-text``."""
+    for option in reversed(_DATABASE):
+        command = option(command)
+    return command
 
 
 class _Moments(click.Group):
@@ -67,15 +86,97 @@ def moments_command() -> None:
     short_help="Make the moments of a log; `of` may be left out.",
     epilog=example("hieropo moments log.parquet -o moments --task store --action offer --reward profit"),
 )
-@click.argument("log", type=str)
-@OUTPUT
+@click.argument("log", type=str, required=False)
+@click.option(*_OUTPUT, metavar="DIR", help=_OUTPUT_HELP)
+@database_options
 @log_options
 @source_options
 @rejects_options
 @checkpoint_option
 @shared_options
-def of_command(log: str, output: str, as_json: bool, **given: Any) -> None:  # noqa: FBT001 - click calls so
+def of_command(log: str | None, output: str | None, as_json: bool, **given: Any) -> None:  # noqa: FBT001
     """Make the moments of LOG: a file of Parquet, CSV, JSON lines or Arrow, a folder of them, or a glob in quotes."""
+    url, dialect = given.pop("in_database"), given.pop("sql_text")
+    _check_places({"LOG": log, "--in-database": url, "--sql-text": dialect})
+    if dialect is not None:
+        _print_text(dialect, output, given)
+        return
+    if output is None:
+        raise click.MissingParameter(param_hint="'-o' / '--output'", param_type="option")
+    if url is not None:
+        _sum_in_database(url, output, given, as_json=as_json)
+    else:
+        _sum_rows(str(log), output, given, as_json=as_json)
+
+
+def _check_places(places: dict[str, str | None]) -> None:
+    """Raise a usage error unless the rows are named in one way."""
+    named = [name for name, place in places.items() if place is not None]
+    if not named:
+        raise click.MissingParameter(param_hint="'LOG'", param_type="argument")
+    if len(named) > 1:
+        usage_error(f"{' and '.join(named)} name the rows in several ways. Give one of them.")
+
+
+def _query_of(option: str, given: dict[str, Any]) -> str:
+    """Return the query of ``--sql``; raise a usage error for options that are for a read of the rows."""
+    if given["sql"] is None:
+        usage_error(f"{option} sums the rows of a query. Give it: --sql 'select * from log'.")
+    for name in ("lenient", "rejects", "checkpoint"):
+        if given[name]:
+            usage_error(
+                f"--{name} is for a read of the rows, and {option} reads none of them. Leave it out; a `where` in the "
+                "query leaves out rows that cannot be used."
+            )
+    query: str = given["sql"]
+    return query
+
+
+def _print_text(dialect: str, output: str | None, given: dict[str, Any]) -> None:
+    from hieropo.passes.log_moments import LogMoments
+    from hieropo.passes.warehouse.dialects import dialect_of
+    from hieropo.rows.batches import Roles
+
+    query = _query_of("--sql-text", given)
+    if output is not None or given["filter"] is not None:
+        usage_error(
+            "--sql-text prints a text and runs nothing, so that --output and --filter have no use. Write the filter "
+            "into the query."
+        )
+    if given["reward"] is None:
+        usage_error(
+            "--sql-text sees no table, so that no column is guessed. Name --reward, and --task and --action."
+        )
+    named = {role: given[role] for role in Roles.names() if role in given}
+    features = chosen_features(given["features"])
+    click.echo(LogMoments.sums_sql(query, dialect, features=features, types=given["types"], **named))
+    product = dialect_of(dialect)
+    if not product.is_tested:
+        click.echo(
+            f"Note: sqlglot has parsed this text, and no test has run it on {product.product}. Check its moments on "
+            "some rows: those of LogMoments.of must be equal.",
+            err=True,
+        )
+
+
+def _sum_in_database(url: str, output: str, given: dict[str, Any], *, as_json: bool) -> None:
+    from hieropo.passes.log_moments import LogMoments
+
+    query = _query_of("--in-database", given)
+    if given["types"]:
+        usage_error(
+            "--type is for files of text, and the columns of a database have types. Cast them in the query."
+        )
+    _check_target(output)
+    features = chosen_features(given["features"])
+    rows = Rows.of(url, given)
+    roles, guesses = roles_of(rows.open().schema, features, given)
+    moments = LogMoments.in_database(query, url, features=features, filter=rows.filter, **roles.to_dict())
+    moments.save(output, provenance={**rows.to_dict(), "summed": "in the database"})
+    _report(moments, output, {"guesses": guesses}, as_json=as_json)
+
+
+def _sum_rows(log: str, output: str, given: dict[str, Any], *, as_json: bool) -> None:
     from hieropo.logs.arrow.progress_source import ProgressSource
     from hieropo.logs.bad_rows.rejects import check_listing
     from hieropo.passes.log_moments import LogMoments
@@ -95,6 +196,30 @@ def of_command(log: str, output: str, as_json: bool, **given: Any) -> None:  # n
         moments.save(output, provenance={**rows.to_dict(), **rejected})
         done_with(given["checkpoint"])
     _report(moments, output, {"guesses": guesses, **rejected}, as_json=as_json)
+
+
+@moments_command.command(
+    "from-sums",
+    short_help="Make moments of the table that a text of --sql-text returns.",
+    epilog=example(
+        "hieropo moments --sql-text bigquery --sql 'select * from log' --task store --action offer --reward profit",
+        "hieropo moments from-sums sums.parquet -o moments",
+    ),
+)
+@click.argument("table", type=str)
+@OUTPUT
+@source_options
+@shared_options
+def from_sums_command(table: str, output: str, as_json: bool, **given: Any) -> None:  # noqa: FBT001
+    """Make moments of TABLE, the whole result of a text of --sql-text: a file, a folder or a glob, or a query."""
+    from hieropo.passes.log_moments import LogMoments
+
+    refuse_inside(table, output)
+    _check_target(output)
+    rows = Rows.of(table, given)
+    moments = LogMoments.from_sums(rows.open())
+    moments.save(output, provenance={**rows.to_dict("sums"), "summed": "in a database"})
+    _report(moments, output, {}, as_json=as_json)
 
 
 @moments_command.command(
