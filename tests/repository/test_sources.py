@@ -120,6 +120,7 @@ def test_third_party_packages_enter_where_the_design_says() -> None:
             "reproduce",
             "rows",
         ),
+        "sqlglot": ("passes/warehouse",),
         "sklearn": ("learners/estimator.py",),  # where scikit-learn asks for tags
         "starlette": ("serve",),
         "threadpoolctl": ("_utils",),
