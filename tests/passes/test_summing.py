@@ -15,7 +15,7 @@ from hieropo.model.task_levels import TaskLevels
 from hieropo.moments.accumulation import Accumulator
 from hieropo.moments.column_pass import ColumnPass
 from hieropo.moments.statistics import Moments
-from hieropo.passes.summing import sums
+from hieropo.passes.summing import _tasks_of_log, sums
 from hieropo.rows.batches import Roles
 from hieropo.rows.keys import GrowingKeys
 from hieropo.rows.texts import Text, Texts
@@ -173,6 +173,41 @@ def test_numbers_beyond_any_table_go_on_to_the_same_bits(tmp_path):
         whole = sums(path, FEATURES, ROLES, threads=2, after_file=states_of(states))
         assert whole.moments.allclose(by_definition(table))
         assert same_bits(whole, sums(path, FEATURES, ROLES, start=states[0]))
+
+
+def test_tasks_of_a_log_are_estimated_from_some_rows():
+    rng = np.random.default_rng(0)
+    for tasks in (100, 3_000, 40_000):
+        distinct = np.unique(rng.integers(0, tasks, 20_000)).size
+        assert _tasks_of_log(distinct, 20_000, 1_000_000) == pytest.approx(tasks, rel=0.05)
+    assert _tasks_of_log(20_000, 20_000, 1_000_000) == pytest.approx(1_000_000)  # each row may be a task
+    assert _tasks_of_log(1, 1, 1) == 1
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize(("tasks", "workers"), [(3000, 1), (150, 2), (20, 3)])
+def test_tasks_with_few_rows_have_fewer_workers_and_the_same_sums(tmp_path, monkeypatch, tasks, workers):
+    monkeypatch.setattr("hieropo.passes.summing._LARGE", 0)
+    store = pa.array(np.random.default_rng(3).integers(0, tasks, 5000))
+    table, states = log_table(store=store), []
+    path = folder_of(tmp_path / "log", [table.slice(k * 1250, 1250) for k in range(4)], group=1000)
+    whole = sums(path, FEATURES, ROLES, threads=3, after_file=states_of(states))
+    assert {len(state) for _, state in states} == {workers}
+    assert whole.moments.allclose(by_definition(table), rtol=1e-12)
+    assert same_bits(whole, sums(path, FEATURES, ROLES, threads=3))
+    assert same_bits(whole, sums(path, FEATURES, ROLES, start=states[1]))
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("row", [0, 2, 4999])
+def test_a_bad_row_is_named_where_batches_are_decoded_ahead(tmp_path, monkeypatch, row):
+    monkeypatch.setattr("hieropo.passes.summing._LARGE", 0)
+    margin = np.zeros(5000)
+    margin[[row, -1]] = np.nan
+    path = folder_of(tmp_path / "log", [log_table(store=pa.array(np.arange(5000)), margin=margin)])
+    with pytest.raises(LogError, match=f"'margin', row {row}: nan") as caught:
+        sums(path, FEATURES, ROLES, threads=2)
+    assert any(f"row group {row // 500}" in note for note in caught.value.__notes__)
 
 
 @pytest.mark.usefixtures("small_parts")

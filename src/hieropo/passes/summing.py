@@ -3,12 +3,18 @@
 The parts of the log are assigned to workers, one thread each, by their sizes alone. Every worker adds its rows in
 order, and at the end the workers are added in order. So the same log on the same number of threads gives the same sums
 to the last bit, whichever thread was faster. So does a pass that resumes from the sums of all workers after a file.
+
+Every worker has sums of all tasks that it meets, which have to be made, and added to those of the others. Where a log
+has few rows of each task, this takes longer than a second worker saves. The first batch tells how many tasks the log
+has; workers beyond one for each ``_ROWS_OF_TASK`` rows of a task are dropped, and the others decode ahead in a thread.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from itertools import groupby
+from math import expm1
 from threading import Lock
 from typing import Any
 
@@ -28,6 +34,8 @@ from hieropo.passes.worker import PassResult, Worker
 from hieropo.rows.batches import Roles
 
 Results = Sequence[PassResult]
+_LARGE = 2**20  # fewer rows are read by all workers: their sums take little time
+_ROWS_OF_TASK = 16  # rows of a task from which on another worker saves more than its sums cost
 
 
 def sums(  # noqa: PLR0913 - where to begin, what to do after a file, and who takes bad rows
@@ -55,7 +63,7 @@ def sums(  # noqa: PLR0913 - where to begin, what to do after a file, and who ta
     per_action : bool
         Keep sums per action, as :class:`Moments` do.
     threads : int, optional
-        Workers; by default as many as there are processors or parts.
+        Threads; by default as many as there are processors or parts. Each is a worker, unless tasks have few rows.
     start : (files, sums of each worker), optional
         Resumes after so many files, with as many workers as there are sums; ``threads`` and ``before`` are not used.
     after_file : callable, optional
@@ -124,18 +132,22 @@ def joined_sums(  # noqa: PLR0913 - as `sums`
     ]  # fmt: skip
     for reducer in reducers:
         reducer.begin(parts)
+    begun: dict[int, Iterator[int]] = {}
+    if start is None and len(workers) > 1 and sum(part.n_rows for part in parts) >= _LARGE:
+        begun[0] = _first_batch(workers[0], parts, reducers)
+        kept = _enough(workers[0], parts, len(workers))
+        if kept < len(workers):
+            workers, shares = workers[:kept], _assigned(parts, kept)
+            parts = [Part.of(part, partial(_ahead, part)) for part in parts]
     if after_file is None:
-        _run(workers, parts, reducers, [[p for p in share if parts[p].file >= done] for share in shares])
+        remaining = [[p for p in share if parts[p].file >= done] for share in shares]
+        _run(workers, parts, reducers, remaining, begun)
     else:
         files = [file for file, _ in groupby(part.file for part in parts)]
         for file in files:
             if file >= done:
-                _run(
-                    workers,
-                    parts,
-                    reducers,
-                    [[p for p in share if parts[p].file == file] for share in shares],
-                )
+                remaining = [[p for p in share if parts[p].file == file] for share in shares]
+                _run(workers, parts, reducers, remaining, begun)
                 with closing(_States(workers)) as states:
                     after_file(file + 1, states)
     features = Worker.joined(workers)
@@ -156,6 +168,53 @@ def _assigned(parts: Sequence[Part], workers: int) -> list[list[int]]:
         shares[worker].append(p)
         rows[worker] += max(1, part.n_rows)
     return shares
+
+
+def _reading(worker: Worker, p: int, parts: Sequence[Part], reducers: Sequence[Reducer]) -> Iterator[int]:
+    return worker.read(parts[p], [reducer.part(p) for reducer in reducers])
+
+
+def _first_batch(worker: Worker, parts: Sequence[Part], reducers: Sequence[Reducer]) -> Iterator[int]:
+    """Add the first batch of the first part; return the rest of the part."""
+    failure, reading = _FirstError(parts), _reading(worker, 0, parts, reducers)
+    try:
+        next(reading, None)
+    except Exception as error:  # noqa: BLE001 - raised with the name of its part
+        failure.add(0, error)
+    failure.raise_any()
+    return reading
+
+
+def _enough(worker: Worker, parts: Sequence[Part], workers: int) -> int:
+    """Return how many workers save time, by the tasks among the first rows."""
+    rows = sum(part.n_rows for part in parts)
+    tasks = _tasks_of_log(worker.n_tasks, worker.n_rows, rows)
+    return int(min(max(rows / tasks // _ROWS_OF_TASK, 1), workers))
+
+
+def _tasks_of_log(distinct: int, some: int, rows: int) -> float:
+    """Return an estimate of the tasks among all rows, from ``distinct`` ones among some rows.
+
+    That of tasks with equal shares, M (1 - exp(-some / M)) = distinct; at most one for each row. Tasks with unequal
+    shares are more, but the rare ones have few rows.
+    """
+    low, high = float(max(distinct, 1)), float(max(rows, distinct, 1))
+    for _ in range(60):
+        middle = (low + high) / 2
+        few = -middle * expm1(-some / middle) < distinct
+        low, high = (middle, high) if few else (low, middle)
+    return high
+
+
+def _ahead(part: Part) -> Iterator[Any]:
+    """Yield the batches of a part; the next one is decoded in a thread meanwhile."""
+    batches = part.batches()
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(next, batches, None)
+        while (batch := coming.result()) is not None:
+            coming = pool.submit(next, batches, None)
+            yield batch
+            del batch
 
 
 class _FirstError:
@@ -186,18 +245,19 @@ def _run(
     parts: Sequence[Part],
     reducers: Sequence[Reducer],
     shares: Sequence[Sequence[int]],
+    begun: dict[int, Iterator[int]],
 ) -> None:
-    """Let every worker read its share; raise the error of the first part that cannot be read."""
+    """Let every worker read its share, and the rest of a part that is begun; raise the error of the first bad part."""
     failure = _FirstError(parts)
 
     def work(worker: int) -> None:
         for p in shares[worker]:
             try:
                 if p <= failure.first:
-                    reading = workers[worker].read(parts[p], [reducer.part(p) for reducer in reducers])
+                    reading = begun.pop(p, None) or _reading(workers[worker], p, parts, reducers)
                     any(
                         p > failure.first for _ in reading
-                    )  # it ends with the part, or where it is not wanted
+                    )  # to the end of the part, or until it is not wanted
             except Exception as error:  # noqa: BLE001 - the thread that waits raises the first of them
                 failure.add(p, error)
 
@@ -207,17 +267,6 @@ def _run(
     elif busy:
         _in_threads(work, busy, failure)
     failure.raise_any()
-
-
-def _read(worker: Worker, p: int, part: Part, reducers: Sequence[Reducer], failure: _FirstError) -> None:
-    """Read a part as long as no part before it has failed; keep its error."""
-    try:
-        if p <= failure.first:
-            for _ in worker.read(part, [reducer.part(p) for reducer in reducers]):
-                if p > failure.first:
-                    return
-    except Exception as error:  # noqa: BLE001 - the thread that waits raises the first of them
-        failure.add(p, error)
 
 
 def _in_threads(work: Callable[[int], None], busy: Sequence[int], failure: _FirstError) -> None:

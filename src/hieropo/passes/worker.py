@@ -117,6 +117,16 @@ class Worker:
         if isinstance(features, Columns | Crossed) and features.columns == roles.context:
             self._columns = ColumnPass(features, self._total.running, self._sketcher)
 
+    @property
+    def n_rows(self) -> int:
+        """Rows read so far."""
+        return self._rows
+
+    @property
+    def n_tasks(self) -> int:
+        """Tasks met so far."""
+        return len(self._keys)
+
     def read(self, part: Part, reducers: Sequence[PartReducer] = ()) -> Iterator[int]:
         """Add the rows of a part to the sums and to the reducers; yield the number of rows after each batch.
 
