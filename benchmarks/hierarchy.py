@@ -187,10 +187,10 @@ def main() -> None:
     for name in PEERS:
         parser.add_argument(f"--{name}", dest=name, help=f"a Python interpreter that has {name}")
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("HIEROPO_DATA", "../shared/data")))
-    parser.add_argument("--cases", default="", help="comma-separated; default all")
+    parser.add_argument("--cases", default="", help="comma-separated; default all but d10m1e6")
     options = parser.parse_args()
     known = cases(options.data)
-    for name in options.cases.split(",") if options.cases else known:
+    for name in options.cases.split(",") if options.cases else list(known)[:-1]:
         rows = known[name]()
         with tempfile.TemporaryDirectory() as folder:
             pythons = {peer: getattr(options, peer) for peer in PEERS}

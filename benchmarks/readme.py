@@ -27,7 +27,8 @@ def section(name: str, folder: Path) -> str:
     if (folder / f"{name}.json").exists():
         document = record.read(name, folder=folder)
     runs = record.runs(document)
-    parts = {part: runs[part]["results"] for run in program.runs for part in run.parts if part in runs}
+    known = [part for run in program.runs for part in run.parts if part in runs]
+    parts = {part: runs[part]["results"] for part in dict.fromkeys([*known, *runs])}
     missing = [run for run in program.runs if not any(part in runs for part in run.parts)]
     texts = [program.render(parts).strip(), record.origin(document)] if parts else []
     if missing:

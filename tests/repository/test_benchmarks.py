@@ -167,13 +167,16 @@ def test_tables_come_from_records_and_absent_parts_are_named(load: Load, tmp_pat
     page = "".join(f"a\n<!-- {name} -->\nold\n<!-- /{name} -->\n" for name in documents())
     record.write("off_policy", documents()["off_policy"][""], folder=tmp_path)
     record.write("serve", documents()["serve"]["swaps"], part="swaps", folder=tmp_path)
+    for part in ("a case of another size", "sleepstudy"):
+        record.write("hierarchy", documents()["hierarchy"]["sleepstudy"], part=part, folder=tmp_path)
     text = readme.rendered(page, tmp_path)
     assert "old" not in text
     assert "10 rows of 2 tasks take 1.00 CPU s" in text
     assert "| 90, 0 |" in text
     assert "Not run yet: `python benchmarks/serve.py`, `python benchmarks/serve.py --only replay`" in text
     assert "`HIEROPO_BACKEND=compiled python benchmarks/startup.py --repeat 3`" in text
-    assert "--mixedlm-rs MIXEDLM-RS --statsmodels STATSMODELS --data DATA" in text
+    assert "| sleepstudy | 9 " in text.partition("| a case of another size | 9 |")[0]
+    assert "python benchmarks/als.py DATA/ml1m_ratings_notime.parquet --repeat 3" in text
     with pytest.raises(ValueError, match="needs one"):
         readme.rendered("nothing", tmp_path)
 
