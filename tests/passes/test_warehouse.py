@@ -136,7 +136,7 @@ CASES: dict[str, dict[str, Any]] = {
     "counts": {**CONTEXT, "weight": "weight"},
     "precisions": {**CONTEXT, "precision": "precision"},
     "all weights": {**CONTEXT, "weight": "weight", "precision": "precision", "sampling_weight": "kept"},
-    "groups and metadata": {**COLUMNS, "levels": ["country", "region"], "metadata": ["size"]},
+    "groups and metadata": {**CONTEXT, "levels": ["country", "region"], "metadata": ["size"]},
     "columns that are checked": {**COLUMNS, "pscore": "chance", "time": "day"},
     "several columns of tasks": {**CONTEXT, "task": ["region", "size"]},
     "one task": {**CONTEXT, "task": None},

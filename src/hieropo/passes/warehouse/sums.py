@@ -22,7 +22,7 @@ from hieropo.moments.recentring import at_final_origin, recentred
 from hieropo.moments.row_sketch import RowSketch
 from hieropo.moments.statistics import Moments, refuse_overflow
 from hieropo.passes.feature_choice import has_origin, map_with
-from hieropo.passes.warehouse.text import ONE_ROW, VERSION, has_intercept
+from hieropo.passes.warehouse.text import ONE_ROW, VERSION, has_intercept, roles_with
 from hieropo.passes.worker import PassResult
 from hieropo.rows.batches import Batch, Roles, column_tuple
 from hieropo.rows.columns import HUGE
@@ -317,7 +317,7 @@ def _batches(table: SumsTable) -> Iterator[Batch]:
         action=None,
         reward=np.zeros(n),
         context=np.zeros((n, 0)),
-        roles=roles,
+        roles=roles_with(roles, ()),
         levels=tuple(ids(column, name, 0) for column, name in zip(groups, roles.levels, strict=True)),
         metadata=np.column_stack(known) if known else None,
     )
