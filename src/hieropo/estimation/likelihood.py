@@ -33,6 +33,7 @@ from hieropo._utils.threads import in_threads, processors
 from hieropo.estimation.psd import feature_root, to_vector
 from hieropo.estimation.shapes import Shape, along, bent, inside, named, packed_positions
 from hieropo.model.steps import up, upper_factor
+from hieropo.moments.in_shards import AnyMoments, MomentsInShards, totals
 from hieropo.moments.statistics import Moments
 
 Criterion = Literal["reml", "ml"]
@@ -148,7 +149,7 @@ class Problem:
 
     Attributes
     ----------
-    moments : Moments
+    moments : Moments or MomentsInShards
         Of m tasks with rows.
     criterion : {"reml", "ml"}
     floor : float
@@ -157,7 +158,7 @@ class Problem:
         mu is a combination of these rows, and zero without any ("ml" only); None lets it be anything.
     """
 
-    moments: Moments
+    moments: AnyMoments
     criterion: Criterion
     floor: float
     span: Array | None = None
@@ -165,7 +166,7 @@ class Problem:
     @cached_property
     def total(self) -> Array:
         """Sums over tasks, packed."""
-        return np.asarray(self.moments.sums.sum(axis=0))
+        return np.asarray(totals(self.moments).sums.sum(axis=0))
 
     @property
     def gram(self) -> Array:
@@ -176,6 +177,8 @@ class Problem:
         """Return the problem of every so many-th task."""
         if every == 1:
             return self
+        if isinstance(self.moments, MomentsInShards):
+            return replace(self, moments=self.moments.thinned(every))
         return replace(self, moments=self.moments.at(np.arange(0, len(self.moments), every)))
 
     def transformed(self, T: Array) -> "Problem":
@@ -222,7 +225,7 @@ def evaluate(problem: Problem, ratio: Array, shape: Shape, center: Array | None 
     """Return the likelihood, with derivatives along a shape; ``center`` is near mu, default that of S = 0."""
     d, m = problem.moments.dim, len(problem.moments)
     factor, _ = upper_factor(ratio)
-    if m <= _KEPT:
+    if m <= _KEPT and isinstance(problem.moments, Moments):
         rows, log_det = up(problem.moments.sums, 1.0, factor, np.arange(m), m)
         profile = _profiled(problem, rows.sum(axis=0), log_det)
         center, step = profile.mean, _step(d)
@@ -230,7 +233,7 @@ def evaluate(problem: Problem, ratio: Array, shape: Shape, center: Array | None 
         sums = reduce(_Sums.__add__, _sums(pieces, shape, center, profile.spread, -(-m // _CROSSED)))
     else:
         center = pooled(problem).mean if center is None else center
-        total, log_det, sums = _stream(problem.moments, factor, shape, center)
+        total, log_det, sums = _all_streamed(problem.moments, factor, shape, center)
         profile = _profiled(problem, total, log_det)
     slope, expected, observed = _assembled(sums, profile, shape, profile.mean - center)
     if shape.tied is not None:
@@ -261,7 +264,7 @@ def _profiled(problem: Problem, total: Array, log_det: float) -> Profile:
             log_det += 2 * float(np.log(np.diagonal(root)).sum())
     rest = max(float(joint[d, d] - b @ mean), 0.0)
     noise_var = max(rest / degrees, problem.floor) if degrees > 0 else problem.floor
-    precisions = float(problem.moments.log_precision.sum())
+    precisions = float(totals(problem.moments).log_precision.sum())
     deviance = float(degrees * np.log(2 * np.pi * noise_var) + rest / noise_var + log_det - precisions)
     squares = float(problem.total[packed_size(d + 1) - 1])
     rounding = float(np.finfo(np.float64).eps) * (abs(deviance) + squares / noise_var)
@@ -272,6 +275,18 @@ def _profiled(problem: Problem, total: Array, log_det: float) -> Profile:
 def _step(d: int) -> int:
     """Return the number of tasks whose A_s fit the cache."""
     return min(1024, max(256, 2**18 // packed_size(d + 1)))
+
+
+def _all_streamed(
+    moments: AnyMoments, factor: Array, shape: Shape, center: Array
+) -> tuple[Array, float, _Sums]:
+    """Return the sums of :func:`_stream`, one shard after the other where moments are in shards."""
+    if isinstance(moments, Moments):
+        return _stream(moments, factor, shape, center)
+    total, log_det, sums = zip(
+        *(_stream(shard, factor, shape, center) for shard in moments.shards()), strict=True
+    )
+    return sum(total), sum(log_det), reduce(_Sums.__add__, sums)
 
 
 def _stream(moments: Moments, factor: Array, shape: Shape, center: Array) -> tuple[Array, float, _Sums]:

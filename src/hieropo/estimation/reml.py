@@ -9,7 +9,7 @@ many tasks, the first steps are taken on some of them.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ from hieropo.estimation.shapes import (
 )
 from hieropo.model.gaussian import check_covariance
 from hieropo.model.hierarchy import Hierarchy
+from hieropo.moments.in_shards import AnyMoments, MomentsInShards, totals
 from hieropo.moments.spread import constant
 from hieropo.moments.statistics import Moments
 from hieropo.rows.ids import ONE_TASK
@@ -134,7 +135,7 @@ class _FittedShape:
 
 @one_blas_thread
 def estimate(
-    moments: Moments,
+    moments: AnyMoments,
     task_cov: TaskCov | Literal["block"] | NDArray[Any] = "auto",
     criterion: Criterion = "reml",
     *,
@@ -144,7 +145,7 @@ def estimate(
 
     Parameters
     ----------
-    moments : Moments
+    moments : Moments or MomentsInShards
     task_cov : {"auto", "full", "diag", "isotropic", "block"} or (d, d) array
         Shape of Sigma_0. "auto" fits "diag" and, where the predicted decrease from the diagonal optimum is large
         enough, "full" for at most 16 features and more tasks than features, or "block" for more features if ``blocks``
@@ -176,7 +177,7 @@ def estimate(
     pooled_profile, start = pooled(problem), first_guess(active, noise_var) / noise_var
     flat = Fit("pooled", pooled_profile.deviance, 0, 1, 0.0)
     if len(active) == 1:
-        if active.keys.id_of(0) != ONE_TASK:
+        if isinstance(active, MomentsInShards) or active.keys.id_of(0) != ONE_TASK:
             warn("The log has one task, so how much tasks differ cannot be learned: task_cov is zero.")
         empty = np.zeros((0, 0))
         zero = Hierarchy(None, np.zeros((moments.dim, moments.dim)), pooled_profile.noise_var)
@@ -259,7 +260,7 @@ def _checked_multiple(task_cov: NDArray[Any], d: int) -> Array:
 
 
 def check_choices(
-    moments: Moments, task_cov: object, criterion: Criterion, blocks: int | None = None
+    moments: AnyMoments, task_cov: object, criterion: Criterion, blocks: int | None = None
 ) -> None:
     """Raise InputError for an unknown shape or criterion or blocks that do not fit, LogError for a log without rows."""
     for name, value, kinds in (
@@ -278,8 +279,14 @@ def check_choices(
         raise LogError("The log has no rows, so nothing can be estimated from it. Was a filter too strict?")
 
 
-def with_rows(moments: Moments) -> Moments:
+@overload
+def with_rows(moments: Moments) -> Moments: ...
+@overload
+def with_rows(moments: AnyMoments) -> AnyMoments: ...
+def with_rows(moments: AnyMoments) -> AnyMoments:
     """Return the moments of the tasks that have rows, over all features."""
+    if isinstance(moments, MomentsInShards):
+        return moments.dense().with_rows()
     moments = moments.dense()
     return moments if (moments.rows > 0).all() else moments.at(moments.rows > 0)
 
@@ -414,7 +421,7 @@ def _unconverged(shape: Shape, evaluations: int, predicted_decrease: float) -> N
     )
 
 
-def noise_to_start(moments: Moments) -> tuple[float, float]:
+def noise_to_start(moments: AnyMoments) -> tuple[float, float]:
     """Return the residual variance within tasks, to start from, and the smallest allowed noise_var; may warn."""
     noise_var, floor, warning = noise_inside(moments)
     if warning:
@@ -422,9 +429,9 @@ def noise_to_start(moments: Moments) -> tuple[float, float]:
     return noise_var, floor
 
 
-def first_guess(moments: Moments, noise_var: float) -> Array:
+def first_guess(moments: AnyMoments, noise_var: float) -> Array:
     """Return the diagonal prior under which the features together explain the variance of rewards."""
-    d, n, total = moments.dim, moments.n_rows, moments.sums.sum(axis=0)
+    d, n, total = moments.dim, moments.n_rows, totals(moments).sums.sum(axis=0)
     squares = np.array([total[packed_size(j + 1) - 1] for j in range(d + 2)])
     variance = max(float(squares[d] - total[packed_size(d + 1) + d] ** 2 / squares[d + 1]) / n, noise_var)
     return np.diag(variance * n / (d * np.where(squares[:d] > 0, squares[:d], 1.0)))

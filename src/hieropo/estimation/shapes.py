@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.packed import packed_size, triangle, unpack
 from hieropo.estimation.psd import congruence, feature_root, to_matrix, to_vector
+from hieropo.moments.in_shards import AnyMoments, MomentsInShards, totals
 from hieropo.moments.spread import about_fit, about_mean
-from hieropo.moments.statistics import Moments
 
 FULL_DIM = 16  # features up to which full covariances are tried without being asked for
 
@@ -221,11 +221,12 @@ def bent(inside: tuple[Array, ...], shape: Shape) -> Array:
     return form.reshape(b * q, b * q)
 
 
-def noise_inside(moments: Moments) -> tuple[float, float, str]:
+def noise_inside(moments: AnyMoments) -> tuple[float, float, str]:
     """Return the residual variance within tasks, the smallest allowed noise_var, and a warning about both, or ""."""
-    floor = _NOISELESS * (about_mean(moments) or 1.0)
+    floor = _NOISELESS * (about_mean(totals(moments)) or 1.0)
     most_tasks = min(2000, max(100, 10**8 // moments.dim**3))
-    largest = np.argsort(-moments.rows, kind="stable")[:most_tasks]
+    counts = moments.rows_of_tasks() if isinstance(moments, MomentsInShards) else moments.rows
+    largest = np.argsort(-counts, kind="stable")[:most_tasks]
     squares, free = _residuals(moments, largest)
     if not (free > 0).any() and len(moments) > len(largest):
         squares, free = _residuals(moments, np.arange(0, len(moments), -(-len(moments) // _MOST_TASKS)))
@@ -235,21 +236,22 @@ def noise_inside(moments: Moments) -> tuple[float, float, str]:
             "tasks are distinguished by the shape of task_cov alone; noise_var is kept above 1 % of the residual "
             "variance of one fit to all rows. Log more rows of each task, or use fewer features."
         )
-        total_variance = about_fit(moments)
+        total_variance = about_fit(totals(moments))
         return max(total_variance, floor), max(_UNTOLD * total_variance, floor), warning
     noise_var = float(squares[free > 0].sum() / free[free > 0].sum())
     warning = f"Rewards are without noise given the features; noise_var is kept at {floor:.3g}, far below the rewards."
     return max(noise_var, floor), floor, warning if noise_var <= floor else ""
 
 
-def _residuals(moments: Moments, tasks: NDArray[np.int64]) -> tuple[Array, NDArray[np.int64]]:
+def _residuals(moments: AnyMoments, tasks: NDArray[np.int64]) -> tuple[Array, NDArray[np.int64]]:
     """Return residual sums of squares of one least-squares fit a task, and the residual degrees of freedom."""
     d = moments.dim
-    joint = unpack(moments.sums[tasks], d + 1)
+    some = moments.gathered(tasks) if isinstance(moments, MomentsInShards) else moments.at(tasks)
+    joint = unpack(some.sums, d + 1)
     scale = np.sqrt(np.diagonal(joint[:, :d, :d], axis1=1, axis2=2))
     safe = np.where(scale > 0, scale, 1.0)
     values, vectors = np.linalg.eigh(joint[:, :d, :d] / (safe[:, :, None] * safe[:, None, :]))
     identified = values > 1e-12
     projected = np.einsum("sij,si->sj", vectors, joint[:, :d, d] / safe)
     explained = np.where(identified, projected**2 / np.where(identified, values, 1.0), 0.0).sum(axis=1)
-    return np.maximum(joint[:, d, d] - explained, 0.0), moments.rows[tasks] - identified.sum(axis=1)
+    return np.maximum(joint[:, d, d] - explained, 0.0), some.rows - identified.sum(axis=1)

@@ -14,10 +14,12 @@ from hieropo._utils.ties import ordered
 from hieropo.errors import InputError, MismatchError, NumericalError
 from hieropo.model.gaussian import Gaussian, minus, plus
 from hieropo.model.hierarchy import Grouped, Hierarchy
+from hieropo.model.in_shards import PosteriorInShards, refuse_groups
 from hieropo.model.metadata import Design
 from hieropo.model.protocol import ParentMessages
 from hieropo.model.steps import Parents, TreeLevel, down, square_roots, up, upper_factor
 from hieropo.model.table import PosteriorTable
+from hieropo.moments.in_shards import MomentsInShards
 from hieropo.moments.statistics import Moments
 from hieropo.rows.ids import object_array
 from hieropo.rows.keys import Keys, Unseen
@@ -428,9 +430,55 @@ def condition(moments: Moments, hierarchy: Hierarchy) -> Posterior:
             rows, part_log_det = up(rows, scale, factor, parent, len(parents_keys))
         keys, scale, log_det = parents_keys, 1.0, log_det + part_log_det
     root, rest = _root(rows[0], hierarchy, moments.offset)
-    noise = moments.n_rows * np.log(2 * np.pi * hierarchy.noise_var) - float(moments.log_precision.sum())
-    log_evidence = -0.5 * float(noise + log_det + rest)
+    log_evidence = -0.5 * (_of_noise(moments, hierarchy) + log_det + rest)
     return Posterior(moments, hierarchy, tree_levels, root, log_evidence, rows[0])
+
+
+def _of_noise(moments: Moments, hierarchy: Hierarchy) -> float:
+    """Return the part of -2 log evidence that the rows' own variances have."""
+    noise = moments.n_rows * np.log(2 * np.pi * hierarchy.noise_var)
+    return float(noise - float(moments.log_precision.sum()))
+
+
+def condition_in_shards(moments: MomentsInShards, hierarchy: Hierarchy) -> PosteriorInShards:
+    """Return the posterior given a log in shards: one pass up over all shards; tasks are computed shard by shard.
+
+    Parameters
+    ----------
+    moments : MomentsInShards
+    hierarchy : Hierarchy
+        Of two levels without metadata.
+
+    Raises
+    ------
+    InputError
+        The hierarchy has levels or metadata.
+    MismatchError, NumericalError
+        As :func:`condition`.
+    """
+    refuse_groups(hierarchy.levels, hierarchy.metadata)
+    moments = moments.dense()
+    if moments.dim != hierarchy.dim:
+        raise MismatchError(
+            f"The moments have {moments.dim} features, the hierarchy {hierarchy.dim}. Both must come from one "
+            "feature map."
+        )
+    scale, (factor, regular) = 1.0 / hierarchy.noise_var, upper_factor(hierarchy.task_cov)
+    message, log_det = np.zeros((1, packed_size(moments.dim + 1))), 0.0
+    for shard in moments.shards():
+        shard.refuse_negative()
+        part, part_log_det = up(shard.sums, scale, factor, np.zeros(len(shard), dtype=np.int64), 1)
+        message, log_det = message + part, log_det + part_log_det
+    root, rest = _root(message[0], hierarchy, moments.offset)
+    log_evidence = -0.5 * (_of_noise(moments.total, hierarchy) + log_det + rest)
+
+    def of_tasks(part: Moments) -> Posterior:
+        tasks = part.dense()
+        parent = np.zeros(len(tasks), dtype=np.int64)
+        level = LinkedLevel(tasks.sums, scale, factor, regular, tasks.keys, parent)
+        return Posterior(tasks, hierarchy, [level], root, log_evidence, message[0])
+
+    return PosteriorInShards(moments, hierarchy, of_tasks)
 
 
 def parents_of(keys: Keys, levels: Sequence[Grouped], level: int) -> tuple[Keys, Codes]:

@@ -46,7 +46,7 @@ from hieropo._utils.text import counted
 from hieropo.errors import ArtifactError, InputError, MismatchError, warn
 from hieropo.features.maps import FeatureMap, merged_map
 from hieropo.model.task_levels import TaskLevels
-from hieropo.moments.in_shards import MomentsInShards
+from hieropo.moments.in_shards import MomentsInShards, total_of
 from hieropo.moments.recentring import at_final_origin
 from hieropo.moments.row_sketch import RowSketch
 from hieropo.moments.statistics import Moments
@@ -337,22 +337,6 @@ def _aligned(moments: LogMoments, plan: Plan) -> LogMoments:
         return aligned
     at_offset = aligned.moments.around(None if offset is None else np.tile(offset, aligned.moments.n_actions))
     return replace(aligned, summed=replace(aligned.summed, moments=at_offset))
-
-
-def total_of(moments: Moments) -> Moments:
-    """Return the sums over all tasks, as moments of one task."""
-
-    def summed(values: Array) -> Array:
-        return np.asarray(values.sum(axis=0)[None])
-
-    return replace(
-        moments,
-        keys=Keys(np.zeros(1, dtype=np.int64)),
-        sums=summed(moments.sums),
-        rows=summed(moments.rows),
-        log_precision=summed(moments.log_precision),
-        squares=None if moments.squares is None else summed(moments.squares),
-    )
 
 
 def _added(totals: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

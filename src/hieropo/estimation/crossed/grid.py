@@ -26,11 +26,12 @@ from hieropo.estimation.crossed.shapes import (
     part_of_tasks,
     refuse_explained,
 )
+from hieropo.model.crossed.in_shards import sums_of_shards
 from hieropo.model.crossed.steps import ActionProfile, GroupSums, Root, RootSums, UnitMessages, solve_root
 from hieropo.model.crossed.tree import Ladder
 from hieropo.model.hierarchy import Grouping
 from hieropo.model.steps import upper_factor
-from hieropo.moments.statistics import Moments
+from hieropo.moments.in_shards import AnyMoments, MomentsInShards
 
 _NODES = 7  # of one standard deviation above 0
 LEVEL_NODES = 5  # of l, which decides nothing
@@ -123,7 +124,7 @@ class Groups(NamedTuple):
         ]
 
 
-def group_sds(moments: Moments, shapes: Shapes, levels: tuple[Grouping, ...]) -> Groups:
+def group_sds(moments: AnyMoments, shapes: Shapes, levels: tuple[Grouping, ...]) -> Groups:
     """Take the standard deviations of groups at their mode, one after the other; each m_g may be 0."""
     q = len(levels)
     if not q:
@@ -186,7 +187,7 @@ def window_around(sds: Array, nodes: int = _NODES) -> Window:
 
 
 def grid(
-    moments: Moments, shapes: Shapes, groups: Groups, similar: tuple[Window, Window, Window] | None = None
+    moments: AnyMoments, shapes: Shapes, groups: Groups, similar: tuple[Window, Window, Window] | None = None
 ) -> tuple[Axes, Array, Array]:
     """Axes, weights and squares of the last grid, found on parts of the tasks that grow until they are all.
 
@@ -217,8 +218,8 @@ def grid(
 
 def _grid_in(
     similar: tuple[Window, Window, Window],
-    moments: Moments,
-    part: Moments,
+    moments: AnyMoments,
+    part: AnyMoments,
     shapes: Shapes,
     groups: Groups,
 ) -> tuple[Axes, Array, Array] | None:
@@ -258,8 +259,19 @@ class _WayUp(NamedTuple):
     tasks: Callable[[float, float], RootSums | GroupSums]
 
     @classmethod
-    def of(cls, moments: Moments, ladder: Ladder, shapes: Shapes) -> Self:
-        """Take the steps on some ladder, or, without groups, from few rows of many columns."""
+    def of(cls, moments: AnyMoments, ladder: Ladder, shapes: Shapes) -> Self:
+        """Take the steps on some ladder, in shards, or, without groups, from few rows of many columns."""
+        if isinstance(moments, MomentsInShards):
+            shards = moments
+
+            @lru_cache(maxsize=1)
+            def from_shards(m: float, level: float) -> RootSums:
+                level_cov = level**2 * (1 + m**2) * shapes.level
+                return sums_of_shards(
+                    shards, shapes.noise_ratio, [(m**2 * shapes.interaction, level_cov, 1.0)]
+                )[0]
+
+            return cls(from_shards)
         if ladder.tree is None and FewRows.pays(moments):
             rows = FewRows.of(moments, np.eye(moments.unit_dim))
             root_sums = rows.way_up(shapes.level, shapes.interaction, shapes.noise_ratio)
@@ -289,8 +301,9 @@ class _Search(NamedTuple):
     varied: bool = False  # m is certainly not 0
 
     @classmethod
-    def of(cls, moments: Moments, shapes: Shapes, groups: Groups) -> Self:
-        ladder = Ladder.of(moments, groups.levels, shapes.noise_ratio)
+    def of(cls, moments: AnyMoments, shapes: Shapes, groups: Groups) -> Self:
+        of_ladder = moments.none() if isinstance(moments, MomentsInShards) else moments
+        ladder = Ladder.of(of_ladder, groups.levels, shapes.noise_ratio)
         factor = upper_factor(shapes.action)[0]
         dof = moments.n_rows - moments.unit_dim
         return cls(
@@ -417,7 +430,7 @@ def _resolved(weight: Array) -> bool:
     return total == 0.0 or total**2 >= _ENOUGH * float((weight**2).sum())
 
 
-def determined(moments: Moments, shapes: Shapes, weights: Array, sds: tuple[Array, ...]) -> bool:
+def determined(moments: AnyMoments, shapes: Shapes, weights: Array, sds: tuple[Array, ...]) -> bool:
     """Return True if posteriors of units at the mean standard deviations are those of all nodes (a, l, m), by weight.
 
     None is 0, and l and m are known to a hundredth of themselves. a, which differences between few actions tell, may
@@ -435,8 +448,11 @@ def determined(moments: Moments, shapes: Shapes, weights: Array, sds: tuple[Arra
     if max(others) > _DETERMINED or a_sd > _ROUGHLY:
         return False
     a, level, m = np.exp(means)
-    messages = Ladder.of(moments, (), shapes.noise_ratio).from_units(m**2 * shapes.interaction)
-    sums = RootSums.of(messages, level**2 * (1 + m**2) * shapes.level)
+    ladder = Ladder.of(
+        moments.none() if isinstance(moments, MomentsInShards) else moments, (), shapes.noise_ratio
+    )
+    sums = _WayUp.of(moments, ladder, shapes).tasks(m, level)
+    assert isinstance(sums, RootSums)  # without groups
     low, high = (
         solve_root(sums, (a * factor) ** 2 * shapes.action) for factor in (np.exp(-a_sd), np.exp(a_sd))
     )

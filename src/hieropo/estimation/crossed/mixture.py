@@ -22,9 +22,9 @@ nodes as there are moments: Tchakaloff's theorem). Given a node everything is Ga
 nodes a = m = 0 say that actions have no effect: there every difference between policies is exactly 0.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -55,12 +55,21 @@ from hieropo.estimation.crossed.shapes import (
 from hieropo.estimation.hyper.mixed import Components
 from hieropo.model.crossed.described import AnyCrossed, Prepared, condition_units, covering
 from hieropo.model.crossed.hierarchy import CrossedHierarchy, CrossedLevel, CrossedPrior
+from hieropo.model.crossed.in_shards import (
+    check_in_shards,
+    condition_crossed_in_shards,
+    part_of_log,
+    sums_of_shards,
+)
 from hieropo.model.crossed.posterior import check_crossed
+from hieropo.model.crossed.steps import RootSums
 from hieropo.model.crossed.unit_designs import UnitDesigns
 from hieropo.model.gaussian import Gaussian, frozen
 from hieropo.model.hierarchy import Grouping
+from hieropo.model.in_shards import PosteriorInShards, refuse_groups
 from hieropo.model.metadata import Metadata
 from hieropo.model.table import PosteriorTable
+from hieropo.moments.in_shards import AnyMoments, MomentsInShards
 from hieropo.moments.statistics import Moments
 from hieropo.rows.ids import ONE_TASK
 from hieropo.rows.keys import Unseen
@@ -432,10 +441,77 @@ def _mixed_arrays(weights: Array, laws: Iterator[tuple[Array, Array]], p: int) -
     return first + mean, covs
 
 
+class _MixtureOfPart(CrossedMixture):
+    """Posterior of some tasks of a log in shards given all of it; nothing is kept between views.
+
+    Parameters
+    ----------
+    part, total : Moments
+        Of these tasks, and sums over all tasks.
+    hierarchies : CrossedHierarchies
+    sums : list of RootSums
+        Messages of all tasks to the root under each hierarchy that is conditioned.
+    central : callable
+        Returns those under the central hierarchy.
+    """
+
+    def __init__(
+        self,
+        part: Moments,
+        total: Moments,
+        hierarchies: CrossedHierarchies,
+        sums: list[RootSums],
+        central: Callable[[], RootSums],
+    ) -> None:
+        super().__init__(part, hierarchies)
+        self._total, self._sums, self._central = total, sums, central
+
+    def central(self) -> AnyCrossed:
+        """Return the posterior under the central hierarchy, taken as known."""
+        return part_of_log(self.moments, self._total, self.central_hierarchy, self._central())
+
+    def parts(self) -> Iterator[AnyCrossed]:
+        """Yield the posterior under each hierarchy that is conditioned, in the order of ``weights``."""
+        units = self._prepared.ladder.units
+        for (hierarchy, noise), sums in zip(_conditioned(self.hierarchy), self._sums, strict=True):
+            yield part_of_log(self.moments, self._total, hierarchy, sums, units.over(noise))
+
+    def _tables(self) -> Iterator[PosteriorTable]:
+        return (part.table() for part in self.parts())
+
+
+def _conditioned(hierarchies: CrossedHierarchies) -> list[tuple[CrossedHierarchy, float]]:
+    """Return the hierarchies that posteriors are made of, and the noise variance of each in units of the shapes'."""
+    if hierarchies.determined:
+        return [(hierarchies.central(), float(hierarchies.weights @ hierarchies.noise_var))]
+    nodes = np.flatnonzero(hierarchies.conditioned).tolist()
+    return [(hierarchies.hierarchy(node), float(hierarchies.noise_var[node])) for node in nodes]
+
+
+def _hierarchies_in_shards(moments: MomentsInShards, hierarchies: CrossedHierarchies) -> PosteriorInShards:
+    """Condition the hierarchies that a log in shards leaves possible; one read of every shard."""
+    check_in_shards(moments, hierarchies.hierarchy(0))
+    covs = [(one.interaction_cov, one.level_cov, noise) for one, noise in _conditioned(hierarchies)]
+    sums = sums_of_shards(moments, hierarchies.shapes.noise_ratio, covs)
+
+    @cache
+    def central() -> RootSums:
+        one = hierarchies.central()
+        return sums_of_shards(moments, one.noise_var, [(one.interaction_cov, one.level_cov, 1.0)])[0]
+
+    return PosteriorInShards(
+        moments, hierarchies, lambda part: _MixtureOfPart(part, moments.total, hierarchies, sums, central)
+    )
+
+
 def condition_with_crossed(
-    moments: Moments, hierarchy: CrossedHierarchies | CrossedHierarchy
-) -> CrossedMixture | AnyCrossed:
+    moments: AnyMoments, hierarchy: CrossedHierarchies | CrossedHierarchy
+) -> CrossedMixture | AnyCrossed | PosteriorInShards:
     """Condition the hierarchies that were learned, or the one that was given; errors as for each of them."""
+    if isinstance(moments, MomentsInShards):
+        if isinstance(hierarchy, CrossedHierarchy):
+            return condition_crossed_in_shards(moments, hierarchy)
+        return _hierarchies_in_shards(moments, hierarchy)
     if isinstance(hierarchy, CrossedHierarchy):
         return condition_units(moments, hierarchy)
     return condition_hierarchies(moments, hierarchy)
@@ -456,7 +532,7 @@ def condition_hierarchies(moments: Moments, hierarchies: CrossedHierarchies) -> 
 
 
 def integrate_crossed(
-    moments: Moments,
+    moments: AnyMoments,
     shapes: Shapes | None = None,
     *,
     levels: tuple[Grouping, ...] = (),
@@ -467,7 +543,7 @@ def integrate_crossed(
 
     Parameters
     ----------
-    moments : Moments
+    moments : Moments or MomentsInShards
     shapes : Shapes, optional
         Relative variances of columns and of the noise of actions; default as the log says.
     levels : tuple of Grouping
@@ -489,7 +565,12 @@ def integrate_crossed(
     moments, pattern = _with_metadata(moments, metadata)
     p = moments.unit_dim
     zero, ratio = np.zeros((p, p)), np.ones(moments.n_actions) if shapes is None else shapes.noise_ratio
-    check_crossed(moments, CrossedHierarchy(zero, zero, zero, ratio))
+    flat = CrossedHierarchy(zero, zero, zero, ratio)
+    if isinstance(moments, MomentsInShards):
+        refuse_groups(levels, metadata)
+        check_in_shards(moments, flat)
+    else:
+        check_crossed(moments, flat)
     dof = moments.n_rows - p
     if dof < 1:
         raise NumericalError(
@@ -500,7 +581,9 @@ def integrate_crossed(
     _warn_of_few(moments)
     if shapes is None:
         start = None if similar is None else similar.shapes.mode
-        shapes = learn_shapes(part_of_tasks(moments, max(_SHAPE_UNITS // p, 500)), pattern, start)
+        part = part_of_tasks(moments, max(_SHAPE_UNITS // p, 500))
+        some_tasks = part.in_memory() if isinstance(part, MomentsInShards) else part
+        shapes = learn_shapes(some_tasks, pattern, start)
         shapes = with_untold_noise(shapes, moments)
     groups = group_sds(moments, shapes, levels)
     if similar is not None:
@@ -512,12 +595,12 @@ def integrate_crossed(
 
 
 def _hierarchies(
-    moments: Moments,
+    moments: AnyMoments,
     shapes: Shapes,
     groups: Groups,
     metadata: Metadata | None,
     similar: CrossedHierarchies | None,
-    some: Moments,
+    some: AnyMoments,
 ) -> CrossedHierarchies:
     """Integrate the common standard deviations over the rows of some of the tasks."""
     dof = some.n_rows - some.unit_dim
@@ -553,23 +636,23 @@ def _windows_around(similar: CrossedHierarchies) -> tuple[Window, Window, Window
     )
 
 
-def _with_metadata(moments: Moments, metadata: Metadata | None) -> tuple[Moments, Pattern]:
+def _with_metadata(moments: AnyMoments, metadata: Metadata | None) -> tuple[AnyMoments, Pattern]:
     """Moments of all columns of an action, with those of metadata, and the columns that tasks vary in."""
-    if metadata is None:
+    if metadata is None or isinstance(moments, MomentsInShards):
         return moments, Pattern.of(moments.unit_dim)
     described = UnitDesigns.of(metadata, moments).described(moments)
     common = metadata.values.ndim == 3
     return described, Pattern.of(described.unit_dim, moments.unit_dim, common=common)
 
 
-def _warn_of_few(moments: Moments) -> None:
+def _warn_of_few(moments: AnyMoments) -> None:
     """Warn of logs that hardly tell the hierarchy, or not from the noise."""
     if moments.n_rows < moments.unit_dim + _FEW:
         warn(
             f"The log has {counted(moments.n_rows, 'row')}, of which hardly anything is learned: answers are those "
             "of the prior."
         )
-    if np.count_nonzero(moments.rows.any(axis=1)) == 1 and moments.keys.find(ONE_TASK) < 0:
+    if isinstance(moments, Moments) and _one_task(moments):
         warn("The log has one task: how much tasks differ is not shown by it, and is as the prior has it.")
     if not noise_identified(moments):
         warn(
@@ -579,11 +662,22 @@ def _warn_of_few(moments: Moments) -> None:
         )
 
 
-def noise_identified(moments: Moments) -> bool:
+def _one_task(moments: Moments) -> bool:
+    """Return True for a log of one task that has a name."""
+    return np.count_nonzero(moments.rows.any(axis=1)) == 1 and moments.keys.find(ONE_TASK) < 0
+
+
+def noise_identified(moments: AnyMoments) -> bool:
     """Return True if the log identifies the noise beside interactions: by replicate rows of a unit, or by contexts."""
-    units = moments.rows[moments.rows > 0]
-    replicates = float(np.maximum(units - 1.0, 0.0).sum())
-    return moments.unit_dim > 1 or replicates >= min(_REPLICATES, 0.1 * units.size)
+    if moments.unit_dim > 1:
+        return True
+
+    def replicates(some: Moments) -> float:
+        return float(np.maximum(some.rows[some.rows > 0] - 1.0, 0.0).sum())
+
+    if isinstance(moments, MomentsInShards):
+        return moments.summed(replicates) >= min(_REPLICATES, 0.1 * moments.observed_units)
+    return replicates(moments) >= min(_REPLICATES, 0.1 * np.count_nonzero(moments.rows))
 
 
 def interval_of_product(

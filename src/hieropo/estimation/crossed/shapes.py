@@ -47,6 +47,7 @@ from hieropo.errors import NumericalError
 from hieropo.estimation.crossed.few_rows import FewRows
 from hieropo.model.crossed.hierarchy import UNTOLD, CrossedHierarchy
 from hieropo.model.crossed.posterior import SecondMoments, condition_crossed
+from hieropo.moments.in_shards import AnyMoments, MomentsInShards, totals
 from hieropo.moments.spread import about_fit
 from hieropo.moments.statistics import Moments
 
@@ -178,29 +179,36 @@ class TasksInOrder(NamedTuple):
 
     Attributes
     ----------
-    moments : Moments
+    moments : Moments or MomentsInShards
     units : int
         Observed units.
     rows : (t,) int array
         Rows of the tasks in the moments; the order of the moments does not matter.
     """
 
-    moments: Moments
+    moments: AnyMoments
     units: int
     rows: Codes
 
     @classmethod
-    def of(cls, moments: Moments) -> "TasksInOrder":
+    def of(cls, moments: AnyMoments) -> "TasksInOrder":
         """Sort the tasks."""
-        rows = moments.rows
-        per_task = rows @ np.ones(moments.n_actions)
-        seen = np.flatnonzero(per_task)
-        column = packed_size(moments.unit_dim + 1) - 1
-        squares = moments.sums[:, :, column] @ np.ones(moments.n_actions)  # of rewards: breaks ties
-        order = seen[np.lexsort((squares[seen], per_task[seen]))]
-        return cls(moments, int(np.count_nonzero(rows)), order)
+        column, ones = packed_size(moments.unit_dim + 1) - 1, np.ones(moments.n_actions)
 
-    def part(self, units: int) -> Moments:
+        def of_rewards(some: Moments) -> Array:  # breaks ties
+            return np.asarray(some.sums[:, :, column] @ ones)
+
+        if isinstance(moments, MomentsInShards):
+            per_task, squares = moments.rows_of_tasks(), moments.of_tasks(of_rewards)
+            units = moments.observed_units
+        else:
+            per_task, squares = moments.rows @ ones, of_rewards(moments)
+            units = int(np.count_nonzero(moments.rows))
+        seen = np.flatnonzero(per_task)
+        order = seen[np.lexsort((squares[seen], per_task[seen]))]
+        return cls(moments, units, order)
+
+    def part(self, units: int) -> AnyMoments:
         """Return the moments of some tasks with about ``units`` observed units; of all tasks from half of them on."""
         if 2 * units >= self.units:
             return self.moments
@@ -209,7 +217,7 @@ class TasksInOrder(NamedTuple):
         return self.moments.at(np.sort(self.rows[((np.arange(count) + 0.5) * t / count).astype(np.int64)]))
 
 
-def part_of_tasks(moments: Moments, units: int) -> Moments:
+def part_of_tasks(moments: AnyMoments, units: int) -> AnyMoments:
     """Return the moments of some tasks with about ``units`` observed units, spread evenly over their numbers of rows.
 
     All tasks where they have no more than twice as many. The order of the tasks does not matter.
@@ -217,14 +225,14 @@ def part_of_tasks(moments: Moments, units: int) -> Moments:
     return TasksInOrder.of(moments).part(units)
 
 
-def with_untold_noise(shapes: Shapes, moments: Moments) -> Shapes:
+def with_untold_noise(shapes: Shapes, moments: AnyMoments) -> Shapes:
     """Return the shapes with the largest noise that is possible for actions of one row, where these are few.
 
     One row tells neither the noise of its action nor, therefore, its effect: the mode of the noise is that of all
     other actions, but the mean of its law does not exist. With the noise of the others one reward far from theirs would
     make its action the choice of all tasks.
     """
-    rows = moments.rows.sum(axis=0)
+    rows = totals(moments).rows.sum(axis=0)
     single = (rows > 0) & (rows < _TWO)
     if rows[single].sum() > _FEW_ROWS * rows.sum():
         return shapes
@@ -422,9 +430,9 @@ def _shares(
     return np.clip(np.where(np.concatenate(pattern.parts), share, 0.0), 0.0, 1.0)
 
 
-def least_noise(moments: Moments) -> float:
+def least_noise(moments: AnyMoments) -> float:
     """Return a noise variance beside which that of a log counts as none, wherever rewards have their zero."""
-    return _LEAST * about_fit(moments)
+    return _LEAST * about_fit(totals(moments))
 
 
 def refuse_explained(square: float) -> None:

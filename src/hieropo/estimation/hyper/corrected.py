@@ -49,8 +49,10 @@ from hieropo.estimation.hyper.mixed import WidenedPosterior, prior_scales
 from hieropo.estimation.reml import Estimate
 from hieropo.model.gaussian import frozen, minus, plus
 from hieropo.model.hierarchy import Hierarchy
-from hieropo.model.posterior import Posterior
+from hieropo.model.in_shards import PosteriorInShards
+from hieropo.model.posterior import Posterior, condition, condition_in_shards
 from hieropo.model.steps import up, upper_factor
+from hieropo.moments.in_shards import AnyMoments, totals
 from hieropo.moments.statistics import Moments
 
 _PIECE = 2**20  # entries worked on at once
@@ -121,7 +123,7 @@ class HyperError:
         return full
 
 
-def hyper_error(moments: Moments, estimate: Estimate, scaled: Array | None = None) -> HyperError:
+def hyper_error(moments: AnyMoments, estimate: Estimate, scaled: Array | None = None) -> HyperError:
     """Return the covariance of the error of an estimate, from its curvature.
 
     Parameters
@@ -145,7 +147,7 @@ def hyper_error(moments: Moments, estimate: Estimate, scaled: Array | None = Non
             "cannot be computed. Use uncertainty='integrated'."
         )
     basis = _basis(estimate.chosen.shape, d, len(curvature), scaled)
-    _, scale = prior_scales(moments)
+    _, scale = prior_scales(totals(moments))
     root = scale / np.sqrt(estimate.hierarchy.noise_var)
     rows, columns = triangle(d)
     # the prior sd of each free entry is 1 / max_factor
@@ -201,9 +203,12 @@ class CorrectedPosterior(WidenedPosterior):
     moments : Moments
     """
 
-    def __init__(self, moments: Moments, hierarchy: Hierarchy, error: HyperError) -> None:
-        super().__init__(moments, hierarchy)
+    def __init__(self, plain: Posterior, error: HyperError, pull: Array | None = None) -> None:
+        super().__init__(plain)
         self.error = error
+        if pull is not None:
+            self._pull = pull
+        hierarchy = plain.hierarchy
         self._ratio = hierarchy.task_cov / hierarchy.noise_var
         self._factor = upper_factor(self._ratio)[0]
 
@@ -230,13 +235,22 @@ class CorrectedPosterior(WidenedPosterior):
     @cached_property
     def _pull(self) -> Array:
         """Move nu of mu (d, q) by unit changes of the packed entries of S."""
+        return self.pull_of(self.products)
+
+    @property
+    def products(self) -> Array:
+        """Sum over tasks of A_ij u_k, (d, d, d)."""
         d = self.dim
         products = np.zeros((d, d, d))
         for A, u in self._tasks(self.moments.sums):
-            products += unpack((A.T @ u).T, d).transpose(1, 2, 0)  # sum A_ij u_k
-        rows, columns = triangle(d)
+            products += unpack((A.T @ u).T, d).transpose(1, 2, 0)
+        return products
+
+    def pull_of(self, products: Array) -> Array:
+        """Return the move nu of mu from the :attr:`products` of all tasks."""
+        rows, columns = triangle(self.dim)
         moves = products[:, rows, columns] + np.where(rows == columns, 0.0, products[:, columns, rows])
-        return -(self.plain.hyper.cov / self.hierarchy.noise_var) @ moves
+        return np.asarray(-(self.plain.hyper.cov / self.hierarchy.noise_var) @ moves)
 
     @cached_property
     def _drift(self) -> tuple[Array, Array]:
@@ -302,7 +316,9 @@ class CorrectedPosterior(WidenedPosterior):
         return cov
 
 
-def correct(moments: Moments, hierarchy: Hierarchy, error: HyperError) -> CorrectedPosterior:
+def correct(
+    moments: AnyMoments, hierarchy: Hierarchy, error: HyperError
+) -> CorrectedPosterior | PosteriorInShards:
     """Return the posterior given the log, corrected to first order for the error of the estimated hierarchy.
 
     Raises
@@ -318,7 +334,16 @@ def correct(moments: Moments, hierarchy: Hierarchy, error: HyperError) -> Correc
         raise InputError(
             "The first-order correction is for two levels without metadata; use uncertainty='integrated'."
         )
-    return CorrectedPosterior(moments, hierarchy, error)
+    if isinstance(moments, Moments):
+        return CorrectedPosterior(condition(moments, hierarchy), error)
+    plain = condition_in_shards(moments, hierarchy)
+    products = np.zeros((moments.dim,) * 3)
+    for part in plain.shards():
+        products += CorrectedPosterior(part, error).products
+    pull = CorrectedPosterior(plain.population, error).pull_of(products)
+    return PosteriorInShards(
+        plain.moments, hierarchy, lambda part: CorrectedPosterior(plain.of_tasks(part), error, pull)
+    )
 
 
 def design_effect(moments: Moments, plain: Posterior) -> float:
@@ -377,7 +402,7 @@ class SampledPosterior(WidenedPosterior):
                 "are not derived for a tree. Leave levels, metadata and logging='frozen' out, or the sampling "
                 "weights where rows were kept whatever came of them."
             )
-        super().__init__(moments, hierarchy)
+        super().__init__(condition(moments, hierarchy))
         self.design = design_effect(self.moments, self.plain)
         self._factor = upper_factor(hierarchy.task_cov)[0]
 

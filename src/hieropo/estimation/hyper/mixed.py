@@ -247,10 +247,8 @@ class WidenedPosterior(_Views):
     plain: Posterior
     moments: Moments
 
-    def __init__(self, moments: Moments, hierarchy: Hierarchy) -> None:
-        self.hierarchy = hierarchy
-        self.plain = condition(moments, hierarchy)
-        self.moments = self.plain.moments
+    def __init__(self, plain: Posterior) -> None:
+        self.plain, self.hierarchy, self.moments = plain, plain.hierarchy, plain.moments
 
     def _tasks(self, sums: Array) -> Iterator[tuple[Array, Array]]:
         """Yield two statistics of pieces of the tasks, (k, ...) each."""

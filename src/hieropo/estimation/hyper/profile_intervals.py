@@ -36,6 +36,7 @@ from hieropo.estimation.shapes import named, packed_positions
 from hieropo.estimation.tree_estimation import Tree, dual, level_form, tree_likelihood, tree_of
 from hieropo.model.hierarchy import Hierarchy
 from hieropo.model.steps import square_roots
+from hieropo.moments.in_shards import AnyMoments, MomentsInShards
 from hieropo.moments.statistics import Moments
 
 _END_STEPS = 20  # values of a variance that are tried for one end
@@ -370,7 +371,7 @@ class _Target(NamedTuple):
 
 
 def profile_intervals(
-    moments: Moments, estimate: Estimate, level: float, multiple: Array | None = None
+    moments: AnyMoments, estimate: Estimate, level: float, multiple: Array | None = None
 ) -> dict[tuple[int, int], Ends] | None:
     """Return intervals of standard deviations, by level (0: tasks) and feature; None where they would cost too much.
 
@@ -389,6 +390,8 @@ def profile_intervals(
     from scipy.special import chdtri, digamma
 
     active = with_rows(moments)
+    if isinstance(active, MomentsInShards):
+        return None
     tree, d = tree_of(active, estimate.hierarchy), moments.dim
     nodes = [parent.size for parent in tree.parents]
     ends_by_sd: dict[tuple[int, int], Ends] = {}
@@ -482,7 +485,7 @@ def _entries(block: Codes, d: int) -> Codes:
     return positions
 
 
-def noise_degrees(moments: Moments, estimate: Estimate, multiple: Array | None = None) -> float:
+def noise_degrees(moments: AnyMoments, estimate: Estimate, multiple: Array | None = None) -> float:
     """Return the degrees of freedom that identify the noise apart from differences between tasks, as replicate rows do.
 
     log sigma^2 has the variance 2 / (N - b' F^-1 b), with F the expected curvature of the deviance in the free entries
@@ -509,17 +512,21 @@ def noise_degrees(moments: Moments, estimate: Estimate, multiple: Array | None =
     else:
         form, trend = levels[0].curvature(likelihood.squares[0]), levels[0].slope(likelihood.expected[0])
     confounded = float(trend @ inverse(form) @ trend)
-    return step * (likelihood.degrees - confounded * (len(active) - 1) / len(active))
+    return float(step * (likelihood.degrees - confounded * (len(active) - 1) / len(active)))
 
 
-def _subset(moments: Moments, hierarchy: Hierarchy) -> tuple[Moments, int]:
+def _subset(moments: AnyMoments, hierarchy: Hierarchy) -> tuple[Moments, float]:
     """Return the tasks with rows and 1, or every k-th of very many tasks without a tree and k."""
     active = with_rows(moments)
+    if isinstance(active, MomentsInShards):
+        part = active.thinned(-(-len(active) // _MAX_TASKS))
+        some = part.in_memory() if isinstance(part, MomentsInShards) else part
+        return some, len(active) / max(len(some), 1)
     step = -(-len(active) // _MAX_TASKS) if not hierarchy.levels and hierarchy.metadata is None else 1
     return (active if step == 1 else active.at(slice(None, None, step))), step
 
 
-def noise_trend(moments: Moments, hierarchy: Hierarchy) -> Array:
+def noise_trend(moments: AnyMoments, hierarchy: Hierarchy) -> Array:
     """Return the matrix T (d, d): an error Delta of S = Sigma_0 / sigma^2 makes the error -<T, Delta> of log sigma^2.
 
     T = sum_s R_s / N, of two levels, with R_s as in :func:`tree_estimation.tree_likelihood`.

@@ -37,7 +37,9 @@ from hieropo.estimation.hyper.mixed import (
 from hieropo.estimation.hyper.profile_intervals import noise_degrees, noise_trend, profile_intervals
 from hieropo.estimation.reml import Estimate, TaskCov, estimate
 from hieropo.model.hierarchy import Hierarchy
-from hieropo.model.posterior import Posterior, condition
+from hieropo.model.in_shards import PosteriorInShards
+from hieropo.model.posterior import Posterior, condition, condition_in_shards
+from hieropo.moments.in_shards import AnyMoments, MomentsInShards
 from hieropo.moments.spread import about_fit, about_mean
 from hieropo.moments.statistics import Moments
 
@@ -207,7 +209,7 @@ def _freedom(moments: Moments, fitted: Estimate, task_cov: TaskCov | str | Array
 
 
 HyperUncertainty = HyperDraws | HyperError | None
-AnyPosterior = Posterior | MixedPosterior | WidenedPosterior
+AnyPosterior = Posterior | MixedPosterior | WidenedPosterior | PosteriorInShards
 
 _SAMPLED = "rows are a random sample: the estimate is taken as known, and standard errors are robust"
 
@@ -218,7 +220,7 @@ class Learned:
 
     Attributes
     ----------
-    moments : Moments
+    moments : Moments or MomentsInShards
     estimate : Estimate
     hierarchy : Hierarchy
         The central one. For "plug-in" and "first-order" the estimate. For "integrated" that of the posterior means of
@@ -237,7 +239,7 @@ class Learned:
         False where the log does not identify the noise apart from differences between tasks: no interval holds.
     """
 
-    moments: Moments
+    moments: AnyMoments
     estimate: Estimate
     hierarchy: Hierarchy
     hyper_uncertainty: HyperUncertainty
@@ -290,7 +292,7 @@ class Learned:
 
 
 def learn(
-    moments: Moments,
+    moments: AnyMoments,
     task_cov: TaskCov | Literal["block"] | NDArray[Any] = "auto",
     *,
     uncertainty: Uncertainty = "auto",
@@ -333,6 +335,8 @@ def learn(
             f"uncertainty={uncertainty!r}; one of {', '.join(map(repr, get_args(Uncertainty)))} is needed."
         )
     fitted = estimate(moments, task_cov, blocks=blocks) if estimated is None else estimated
+    if isinstance(moments, MomentsInShards):
+        return _learned_in_shards(moments, fitted, task_cov, uncertainty)
     if moments.squares is not None:
         return Learned(moments, fitted, fitted.hierarchy, None, "plug-in", _SAMPLED)
     chosen = plan(moments, fitted, task_cov, uncertainty)
@@ -346,7 +350,7 @@ def learn(
 
 
 def condition_with(
-    moments: Moments, hierarchy: Hierarchy, hyper_uncertainty: HyperUncertainty
+    moments: AnyMoments, hierarchy: Hierarchy, hyper_uncertainty: HyperUncertainty
 ) -> AnyPosterior:
     """Return the posterior of a hierarchy given the log, with the uncertainty of the hierarchy.
 
@@ -368,6 +372,10 @@ def condition_with(
     InputError
         Rows have sampling weights, and the hierarchy levels or metadata.
     """
+    if isinstance(moments, MomentsInShards):
+        if isinstance(hyper_uncertainty, HyperError):
+            return correct(moments, hierarchy, hyper_uncertainty)
+        return condition_in_shards(moments, hierarchy)
     if moments.squares is not None:
         return SampledPosterior(moments, hierarchy)
     if isinstance(hyper_uncertainty, HyperDraws):
@@ -375,6 +383,31 @@ def condition_with(
     if isinstance(hyper_uncertainty, HyperError):
         return correct(moments, hierarchy, hyper_uncertainty)
     return condition(moments, hierarchy)
+
+
+def _learned_in_shards(
+    moments: MomentsInShards, fitted: Estimate, task_cov: TaskCov | str | Array, uncertainty: Uncertainty
+) -> Learned:
+    """Return the hierarchy of a log in shards with its uncertainty, to first order: as of a log of many tasks."""
+    if uncertainty == "integrated":
+        raise InputError(
+            "uncertainty='integrated' draws hierarchies from their posterior, each with a pass over all tasks, and is "
+            "for few tasks. Leave it at 'auto', which corrects to first order here, or join the moments in memory: "
+            "ShardedMoments.joined()."
+        )
+    total, matrix = moments.total, shape_matrix(task_cov)
+    if uncertainty == "plug-in" or _fits_exactly(total):
+        why = "asked for: the estimate is taken as known"
+        return Learned(moments, fitted, fitted.hierarchy, None, "plug-in", why, multiple=matrix)
+    beyond = moments.summed(lambda shard: float(np.maximum(shard.dense().rows - shard.dim, 0).sum()))
+    if beyond < _MIN_NOISE_DEGREES and noise_degrees(moments, fitted, matrix) < _MIN_NOISE_DEGREES:
+        warn(_NOISE_NOT_IDENTIFIED)
+        why = "this log does not identify noise and differences between tasks: no interval is given"
+        return Learned(
+            moments, fitted, fitted.hierarchy, None, "plug-in", why, multiple=matrix, noise_identified=False
+        )
+    why = f"{counted(moments.observed_tasks, 'task')} in shards: too many to integrate"
+    return replace(_first_order(moments, fitted, task_cov, why), multiple=matrix)
 
 
 def hyper_uncertainty_to_dict(hyper_uncertainty: HyperUncertainty) -> dict[str, Any] | None:
@@ -440,7 +473,7 @@ def _learned(
     return Learned(moments, fitted, central, draws, "integrated", why, diagnosis)
 
 
-def _first_order(moments: Moments, fitted: Estimate, task_cov: TaskCov | str | Array, why: str) -> Learned:
+def _first_order(moments: AnyMoments, fitted: Estimate, task_cov: TaskCov | str | Array, why: str) -> Learned:
     if fitted.hierarchy.levels or fitted.hierarchy.metadata is not None:
         raise InputError(
             "The first-order correction is for two levels without metadata; use uncertainty='integrated'."
