@@ -76,12 +76,12 @@ class Rows:
         """Return the rows of ``source_options``, and remove these options from ``given``."""
         return cls(place, given.pop("filter"), given.pop("sql"), given.pop("types"))
 
-    def open(self, *, rereadable: bool = False, lenient: bool = False) -> Any:
-        """Open the rows as a log."""
+    def open(self, *, rereadable: bool = False, lenient: bool = False, files: Any = None) -> Any:
+        """Open the rows as a log; of some of its files where ``files`` are given."""
         from hieropo.logs.engines.sql import sql
         from hieropo.logs.opening import open_log
 
-        source = self._path() if self.sql is None else sql(self.sql, self.place)
+        source = files or (self._path() if self.sql is None else sql(self.sql, self.place))
         return open_log(source, filter=self.filter, rereadable=rereadable, types=self.types, lenient=lenient)
 
     def _path(self) -> Any:

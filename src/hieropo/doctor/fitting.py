@@ -53,9 +53,8 @@ def of_moments(
     task_note : str, optional
         The reason why the column of tasks is text, of the source.
     """
-    constant = None if varied else constant_reward(moments)
-    if constant is not None and learning and moments.n_rows > 1:
-        yield rules_values.constant(roles.reward, constant)
+    if learning and not varied:
+        yield from of_total(moments, roles)
     if learning:
         rows = moments.rows.reshape(len(moments), -1).sum(axis=1)
         findings = rules_tasks.tasks(rows, moments.tasks, roles, task_note)
@@ -65,6 +64,13 @@ def of_moments(
         yield from rules_features.alike(features.columns, gram)
     if listed and roles.action is not None and features.actions is not None:
         yield from rules_tasks.few_or_many_actions(roles.action, features.actions, moments.n_rows)
+
+
+def of_total(moments: Moments, roles: Roles) -> Iterator[Finding]:
+    """Yield findings that follow from the sums over all tasks."""
+    constant = constant_reward(moments)
+    if constant is not None and moments.n_rows > 1:
+        yield rules_values.constant(roles.reward, constant)
 
 
 def _contexts(moments: Moments, features: FeatureMap) -> NDArray[np.float64] | None:

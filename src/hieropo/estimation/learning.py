@@ -11,7 +11,6 @@ from hieropo.estimation.conditioning import condition_learned
 from hieropo.estimation.crossed.mixture import (
     CrossedHierarchies,
     CrossedMixture,
-    condition_hierarchies,
     integrate_crossed,
     noise_identified,
 )
@@ -24,6 +23,7 @@ from hieropo.logging_policy.incumbents import Logging, informed_metadata
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.gaussian import Gaussian
 from hieropo.model.hierarchy import Grouping, Hierarchy
+from hieropo.model.in_shards import refuse_groups
 from hieropo.model.metadata import Metadata
 from hieropo.model.moved_priors import (
     moved_crossed,
@@ -33,6 +33,7 @@ from hieropo.model.moved_priors import (
     recentred_hierarchy,
 )
 from hieropo.model.task_levels import TaskLevels
+from hieropo.moments.in_shards import AnyMoments
 from hieropo.moments.statistics import Moments
 from hieropo.moments.units import one_action
 from hieropo.rows.batches import Roles
@@ -310,13 +311,13 @@ def identifiability_inputs(moments: Moments, features: FeatureMap) -> tuple[Mome
     return moments.pooled(), replace(features, actions=("any action",))
 
 
-def given(moments: Moments, hierarchy: Hierarchy | CrossedHierarchy) -> Learning:
+def given(moments: AnyMoments, hierarchy: Hierarchy | CrossedHierarchy) -> Learning:
     """Return a known hierarchy and its posterior."""
     return Learning(hierarchy, condition_learned(moments, hierarchy, None))
 
 
 def learning(
-    moments: Moments,
+    moments: AnyMoments,
     task_levels: TaskLevels,
     settings: Settings,
     features: FeatureMap,
@@ -346,7 +347,7 @@ def learning(
         levels = tuple(Grouping(parent, name) for name, parent in task_levels.levels().items())
         metadata = _known_of_tasks(moments, task_levels, settings, features)
         hierarchies = integrate_crossed(moments, levels=levels, metadata=metadata, similar=similar)
-        return Learning(hierarchies, condition_hierarchies(moments, hierarchies))
+        return Learning(hierarchies, condition_learned(moments, hierarchies, None))
     learned = _learned(moments, task_levels, settings, features)
     if isinstance(settings.hyper, Gaussian):
         hierarchy = replace(learned.estimate.hierarchy, hyper=settings.hyper)
@@ -355,12 +356,13 @@ def learning(
 
 
 def _known_of_tasks(
-    moments: Moments, task_levels: TaskLevels, settings: Settings, features: FeatureMap
+    moments: AnyMoments, task_levels: TaskLevels, settings: Settings, features: FeatureMap
 ) -> Metadata | None:
     """Return metadata of the tasks: columns of the log, or what the choices of an incumbent that was frozen say."""
     metadata = task_levels.metadata()
     if settings.logging != "frozen":
         return metadata
+    assert isinstance(moments, Moments)  # learners refuse it in shards
     if metadata is not None:
         raise InputError(
             "logging='frozen' takes the shares of actions as metadata, and cannot be combined with columns of "
@@ -369,7 +371,9 @@ def _known_of_tasks(
     return informed_metadata(moments, features)
 
 
-def _learned(moments: Moments, task_levels: TaskLevels, settings: Settings, features: FeatureMap) -> Learned:
+def _learned(
+    moments: AnyMoments, task_levels: TaskLevels, settings: Settings, features: FeatureMap
+) -> Learned:
     levels, shape = task_levels.levels(), settings.task_cov
     metadata = _known_of_tasks(moments, task_levels, settings, features)
     apart = one_action(features) is not None and features.actions is not None
@@ -379,6 +383,9 @@ def _learned(moments: Moments, task_levels: TaskLevels, settings: Settings, feat
     if not levels and metadata is None:
         given = shape if isinstance(shape, str) else np.asarray(shape, dtype=np.float64)
         return learn(moments, given, uncertainty=uncertainty, blocks=blocks)  # type: ignore[arg-type]
+    if not isinstance(moments, Moments):
+        refuse_groups(tuple(levels), metadata)
+    assert isinstance(moments, Moments)
     try:
         estimate = estimate_levels(moments, shape, levels=levels, metadata=metadata)
     except NumericalError as error:

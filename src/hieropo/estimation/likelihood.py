@@ -38,7 +38,7 @@ from hieropo.moments.statistics import Moments
 
 Criterion = Literal["reml", "ml"]
 
-_KEPT = 8192  # tasks whose A_s are kept, so that the mean is known when they are used
+KEPT = 8192  # tasks whose A_s are kept, so that the mean is known when they are used
 _CROSSED = 2048  # tasks from which the second term of the expected curvature is taken: it is a share d / m of the first
 _PIECES = 8  # sums do not depend on the number of threads
 
@@ -225,7 +225,7 @@ def evaluate(problem: Problem, ratio: Array, shape: Shape, center: Array | None 
     """Return the likelihood, with derivatives along a shape; ``center`` is near mu, default that of S = 0."""
     d, m = problem.moments.dim, len(problem.moments)
     factor, _ = upper_factor(ratio)
-    if m <= _KEPT and isinstance(problem.moments, Moments):
+    if m <= KEPT and isinstance(problem.moments, Moments):
         rows, log_det = up(problem.moments.sums, 1.0, factor, np.arange(m), m)
         profile = _profiled(problem, rows.sum(axis=0), log_det)
         center, step = profile.mean, _step(d)

@@ -20,7 +20,7 @@ from hieropo._utils.brief import brief
 from hieropo._utils.packed import packed_size
 from hieropo._utils.ties import first_largest
 from hieropo.errors import InputError, LogError, NumericalError, warn
-from hieropo.estimation.likelihood import Criterion, Likelihood, Problem, evaluate, pooled
+from hieropo.estimation.likelihood import KEPT, Criterion, Likelihood, Problem, evaluate, pooled
 from hieropo.estimation.psd import steps
 from hieropo.estimation.shapes import (
     FULL_DIM,
@@ -286,7 +286,8 @@ def with_rows(moments: AnyMoments) -> AnyMoments: ...
 def with_rows(moments: AnyMoments) -> AnyMoments:
     """Return the moments of the tasks that have rows, over all features."""
     if isinstance(moments, MomentsInShards):
-        return moments.dense().with_rows()
+        active = moments.dense().with_rows()
+        return active.in_memory() if len(active) <= KEPT else active
     moments = moments.dense()
     return moments if (moments.rows > 0).all() else moments.at(moments.rows > 0)
 

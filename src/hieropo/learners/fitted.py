@@ -25,6 +25,7 @@ from hieropo.estimation.crossed.mixture import CrossedHierarchies
 from hieropo.estimation.hyper.uncertainty import HyperUncertainty
 from hieropo.features.maps import FeatureMap
 from hieropo.learners.coefficients import coefficient_table
+from hieropo.learners.in_shards import refuse_in_shards, refuse_unsaved, save_in_shards
 from hieropo.learners.population import (
     PopulationSummary,
     correlation_note,
@@ -38,10 +39,12 @@ from hieropo.model.crossed.hierarchy import typical_noise
 from hieropo.model.task_levels import TaskLevels
 from hieropo.moments.row_sketch import RowSketch
 from hieropo.passes.feature_choice import features_note
+from hieropo.passes.sharded import ShardedMoments
 from hieropo.policies.gating import GatedPolicy
 from hieropo.policies.lower_bound import Choice, LCBPolicy
 from hieropo.report import Document, Facts, Section, fragment
 from hieropo.rows.batches import Roles, column_of, task_columns
+from hieropo.storage.load import load_policy
 from hieropo.storage.save import save_policy
 
 if TYPE_CHECKING:
@@ -66,6 +69,7 @@ class Fitted:
     _actions_given: bool
     _sketch: RowSketch
     _seconds: Mapping[str, float]
+    _shards: ShardedMoments | None = None  # of a fit to moments in shards
 
     def restored(self, *, policy: LCBPolicy | GatedPolicy, roles: Roles, **parts: Any) -> Self:
         """Set the state of a fit from the parts of a saved policy, and return this learner."""
@@ -102,6 +106,12 @@ class Fitted:
             )
         return self.policy_
 
+    def _deciding(self) -> LCBPolicy | GatedPolicy:
+        """Return the policy, which has a table of all tasks."""
+        policy = self._fitted()
+        refuse_unsaved(self._shards, policy)
+        return policy
+
     @shows_progress
     @one_blas_thread
     def predict(self, requests: Any, *, eligible: str | Literal[False] | None = None) -> NDArray[Any]:
@@ -127,7 +137,7 @@ class Fitted:
         HieropoWarning
             No request is of a task in the log, or the id of an unknown task resembles that of a known one.
         """
-        policy, features = self._fitted(), self.features_
+        policy, features = self._deciding(), self.features_
         if features.actions is None:
             raise InputError(
                 "The feature map of this learner has no list of actions: each candidate is a row of its own, and "
@@ -197,7 +207,7 @@ class Fitted:
             Requests cannot be used; no request is of a task in the log, or the id of an unknown task resembles that of
             a known one.
         """
-        policy = self._fitted()
+        policy = self._deciding()
         parts = decide(
             policy, requests, task=task_columns(task) or self.roles_.task, context=context, levels=levels,
             metadata=metadata, eligible=self._eligible_of_requests(policy, eligible), id=id, request=request,
@@ -226,7 +236,7 @@ class Fitted:
         InputError, SchemaError, LogError, UnknownTaskError, UnknownActionError, NumericalError
             As :meth:`decide` with ``strict``.
         """
-        policy = self._fitted()
+        policy = self._deciding()
         column = self._eligible_of_requests(policy, eligible)
         return choose(policy, request, self._new_tasks(), task=self.roles_.task, eligible=column)
 
@@ -259,7 +269,7 @@ class Fitted:
         UnknownTaskError
             The task is not in the log.
         """
-        policy = self._fitted()
+        policy = self._deciding()
         table: Any = policy.table
         rows = None if task is None else table.keys.require([task])
         return coefficient_table(table, self.features_.names, self.roles_.task, rows)
@@ -354,6 +364,7 @@ class Fitted:
         from hieropo.evaluation.entry import evaluated, subject_of
 
         policy = self._fitted()
+        refuse_in_shards(self._shards, "evaluate")
         roles = replace(
             self.roles_, levels=(), metadata=(), time=time or None,
             pscore=pscore or self.roles_.pscore, eligible=column_of(eligible, self._eligible_column(policy)),
@@ -416,6 +427,7 @@ class Fitted:
         from hieropo.explanation import LogOfFit, explain
 
         policy = self._fitted()
+        refuse_in_shards(self._shards, "explain")
         posterior = with_task(self.posterior_, self.hierarchy_, self._hyper_uncertainty, task)
         rows = None
         if log is not None and self.roles_.cluster is not None:
@@ -487,6 +499,8 @@ class Fitted:
             The directory cannot be written, or holds something that is not a policy.
         """
         saved = self._fitted() if policy is None else policy
+        if self._shards is not None:
+            return self._save_in_shards(self._shards, path, saved, provenance or {})
         origin = self._provenance(saved)
         if self.rejected_ is not None:
             origin["rejected"] = self.rejected_.to_dict()
@@ -501,6 +515,23 @@ class Fitted:
             sketch=self._sketch,
             provenance={**origin, **(provenance or {})},
         )
+
+    def _save_in_shards(
+        self, shards: ShardedMoments, path: str | os.PathLike[str], policy: Any, provenance: Mapping[str, Any]
+    ) -> Path:
+        """Write the policy of a fit to shards, without moments; this learner decides from the directory then."""
+        if policy is not self.policy_:
+            refuse_in_shards(shards, "save with policy=")
+        population = LCBPolicy(
+            self.posterior_.population, self.features_, pessimism=policy.pessimism, unseen=policy.unseen
+        )
+        origin = {**self._provenance(population), "shards": str(shards.path.absolute())}
+        saved = save_in_shards(
+            shards, self.posterior_, population, path, hyper_uncertainty=self._hyper_uncertainty,
+            provenance={**origin, **provenance},
+        )  # fmt: skip
+        self.policy_ = load_policy(saved).policy
+        return saved
 
 
 def _listed(values: Sequence[Any]) -> str:

@@ -29,16 +29,27 @@ from hieropo.evaluation.pessimism import PessimismChoice
 from hieropo.features.maps import FeatureMap, action_positions, merged_map
 from hieropo.learners.estimator import Estimator
 from hieropo.learners.fitted import Fitted
+from hieropo.learners.in_shards import (
+    findings_on,
+    joins,
+    learned_map,
+    refuse_in_shards,
+    refuse_unsuitable,
+    sums_to_learn_from,
+)
 from hieropo.logging_policy.incumbents import Logging
 from hieropo.logs.bad_rows.rejects import Rejects, rejects_for
 from hieropo.logs.encoding import opened_log, opened_requests
 from hieropo.logs.reading import check_log
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.hierarchy import Hierarchy
+from hieropo.model.in_shards import PosteriorInShards
 from hieropo.model.task_levels import TaskLevels
 from hieropo.moments.clusters import ClusterSums, correlated
+from hieropo.moments.in_shards import AnyMoments, totals
 from hieropo.moments.recentring import at_final_origin
 from hieropo.moments.row_sketch import RowSketch
+from hieropo.moments.statistics import Moments
 from hieropo.passes.checkpoints import features_and_sums
 from hieropo.passes.clusters import cluster_sums
 from hieropo.passes.designs import Design, read_design, sources_of
@@ -52,6 +63,7 @@ from hieropo.passes.feature_choice import (
 )
 from hieropo.passes.identifiability import explained, refuse_undetermined
 from hieropo.passes.log_moments import LogMoments, as_moments, common_roles
+from hieropo.passes.sharded import ShardedMoments, as_shards
 from hieropo.passes.summing import joined_sums
 from hieropo.passes.worker import PassResult
 from hieropo.policies.lower_bound import LCBPolicy, checked_pessimism
@@ -197,7 +209,8 @@ class HierOPO(Fitted, Estimator):
         Parameters
         ----------
         log : path, Arrow table or stream, pandas or polars DataFrame, DuckDB relation
-            Anything that ``open_log`` takes; or :class:`LogMoments` or their path, which hold columns and features.
+            Anything that ``open_log`` takes; or :class:`LogMoments` or :class:`ShardedMoments` or their path, which
+            hold columns and features.
         y : (n,) array, optional
             Rewards, where the log does not hold them. Their column is called ``reward``, else as ``y`` is named.
         task : str or sequence of str, optional
@@ -245,6 +258,10 @@ class HierOPO(Fitted, Estimator):
         given = (*single, context, levels, metadata, eligible, time, cluster)
         log, columns = self._rows(log, y, dict(zip(Roles.names(), given, strict=True)))
         columns.setdefault("context", sources_of(self.features))
+        shards = as_shards(log)
+        if shards is not None:
+            _refuse_options_of_rows(rejects_for(shards, lenient=lenient, file=rejects), checkpoint)
+            return self._fit_shards(shards, columns, settings)
         stored = as_moments(log)
         bad_rows = rejects_for(log, lenient=lenient, file=rejects)
         if stored is not None:
@@ -293,13 +310,38 @@ class HierOPO(Fitted, Estimator):
             )
         return self
 
-    def _fit_moments(self, log: LogMoments, columns: Mapping[str, Any], settings: Settings) -> Self:
-        """Learn from moments; named ``columns`` must be those that the moments were made of."""
+    def _fit_shards(self, shards: ShardedMoments, columns: Mapping[str, Any], settings: Settings) -> Self:
+        """Learn from moments in shards, one in memory at a time; small ones are joined in memory."""
+        if joins(shards):
+            return self._fit_moments(shards.joined(), columns, settings)
+        self._refuse_cv()
+        roles = shards.roles
+        shards.outline().check(self.features, columns)
+        self._check_roles(roles, settings)
+        refuse_unsuitable(roles, settings, shares=type(self) is HierOPO)
+        features = learned_map(shards, self.features if has_origin(self.features) else None).features  # type: ignore[arg-type]  # a map
+        per_action = self._per_action(features, roles, settings)
+        sums = sums_to_learn_from(shards, features, per_action=per_action)
+        self._seconds, self.rejected_, self._collected = {}, None, None
+        self._actions_given = isinstance(self.features, FeatureMap)
+        found = findings_on(
+            sums, features, roles, learning=self.known is None, listed=not self._actions_given,
+            coefficients=settings.coefficients(features),
+        )  # fmt: skip
+        self._learn_from(sums, features, roles, TaskLevels(roles), shards.sketch, settings, found)
+        self._shards = shards
+        return self
+
+    def _refuse_cv(self) -> None:
         if self.pessimism == "cv":
             raise InputError(
                 "pessimism='cv' fits parts of the rows, and moments hold no rows. Fit the log itself, or set pessimism "
                 "to a number."
             )
+
+    def _fit_moments(self, log: LogMoments, columns: Mapping[str, Any], settings: Settings) -> Self:
+        """Learn from moments; named ``columns`` must be those that the moments were made of."""
+        self._refuse_cv()
         log.check(self.features, columns)
         self._check_roles(log.roles, settings)
         self._seconds, self.rejected_, self._collected = {}, None, None
@@ -382,6 +424,7 @@ class HierOPO(Fitted, Estimator):
         if not hasattr(self, "moments_"):
             return self.fit(log, y, lenient=lenient, rejects=rejects, **columns)
         _refuse_more_of_clusters(self.roles_)
+        refuse_in_shards(self._shards, "partial_fit")
         log, _ = self._rows(log, y, {"reward": self.roles_.reward})
         unknown = [name for name in columns if name not in Roles.names()]
         if unknown:
@@ -479,21 +522,32 @@ class HierOPO(Fitted, Estimator):
         self, moments: Any, features: FeatureMap, roles: Roles, task_levels: TaskLevels, sketch: RowSketch,
         settings: Settings, more: Iterable[Finding] = (), clusters: ClusterSums | None = None,
     ) -> Self:  # fmt: skip
+        findings = (*self._findings(moments, features, roles, settings), *more)
+        return self._learn_from(moments, features, roles, task_levels, sketch, settings, findings, clusters)
+
+    def _learn_from(
+        self, moments: AnyMoments, features: FeatureMap, roles: Roles, task_levels: TaskLevels,
+        sketch: RowSketch, settings: Settings, found: Iterable[Finding], clusters: ClusterSums | None = None,
+    ) -> Self:  # fmt: skip
+        """Learn from moments, in memory or in shards."""
         say("Learning the variation between tasks ...")
-        inputs = identifiability_inputs(moments, features)
+        total = totals(moments)
+        inputs = identifiability_inputs(total, features)
         if self.known is None:
             refuse_undetermined(*inputs)
-        findings = raise_or_warn((*self._findings(moments, features, roles, settings), *more))
-        warn_of_far(moments, features, roles.reward)
+        findings = raise_or_warn(found)
+        warn_of_far(total, features, roles.reward)
         start = perf_counter()
         with explained(*inputs):
             correlation, moments = self._correlated(moments, clusters, features, task_levels, settings)
             learned = self.learned_from(moments, features, task_levels, settings)
-        if self.logging == "unknown":
+        if self.logging == "unknown" and isinstance(moments, Moments):
             findings += raise_or_warn(of_learning(moments, features, roles, learned, self._collected))
+        posterior = learned.posterior
         policy = LCBPolicy(
-            learned.posterior, features, pessimism=self._bound()[0], level=self.level, unseen=self.unseen
-        )
+            posterior.population if isinstance(posterior, PosteriorInShards) else posterior, features,
+            pessimism=self._bound()[0], level=self.level, unseen=self.unseen,
+        )  # fmt: skip
         self._seconds = {**self._seconds, "learning": perf_counter() - start}
         self.findings_, self._collected = findings, None
         self.moments_ = moments
@@ -501,8 +555,9 @@ class HierOPO(Fitted, Estimator):
         self.features_ = features
         self.roles_ = roles
         self.hierarchy_ = learned.hierarchy
-        self.posterior_ = learned.posterior
+        self.posterior_ = posterior
         self.policy_ = policy
+        self._shards = None
         for name in ("estimate", "learned"):
             self.__dict__.pop(f"{name}_", None)
             if getattr(learned, name) is not None:

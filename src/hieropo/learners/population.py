@@ -26,7 +26,9 @@ from hieropo.estimation.reml import SAME_SCORE, compare
 from hieropo.logs.arrow.result_table import ResultTable
 from hieropo.model.crossed.hierarchy import typical_noise
 from hieropo.model.crossed.unit_designs import UnitDesigns
+from hieropo.model.in_shards import PosteriorInShards
 from hieropo.model.metadata import Metadata
+from hieropo.moments.in_shards import AnyMoments, MomentsInShards, totals
 from hieropo.moments.statistics import Moments
 from hieropo.report import Block, Document, Grid, Interval, Intervals, Section, Text, fragment
 from hieropo.rows.ids import plain
@@ -340,7 +342,7 @@ def population_summary(
     values = {f"mean[{j}]": mean for j, mean in enumerate(learned.posterior.hyper.mean.tolist())}
     values |= estimates(learned.hyper_uncertainty, hierarchy)
     ranges = {name: Range(value) for name, value in values.items()} | intervals
-    total = moments.sums.sum(axis=0)
+    total = totals(moments).sums.sum(axis=0)
     largest_sd = np.array([ranges[f"sd[{j}]"].upper or 0.0 for j in range(moments.dim)])
     rows = _rows_to_outweigh(total, moments.n_rows, hierarchy.task_cov, hierarchy.noise_var)
     least_rows = _rows_to_outweigh(total, moments.n_rows, np.diag(largest_sd**2), hierarchy.noise_var)
@@ -355,10 +357,12 @@ def population_summary(
         )
         for j, name in enumerate(names)
     )
-    n_tasks, start = int(np.count_nonzero(moments.rows)), perf_counter()
+    n_tasks, start = _observed(moments), perf_counter()
     comparing = n_tasks > 1 and (models is True or (models is None and n_tasks * moments.dim**3 <= _WORK))
     comparing = comparing and not hierarchy.levels and hierarchy.metadata is None
-    ranked, verdict = _ranked(moments, n_tasks) if comparing else ((), _NOT_COMPARED)
+    ranked, verdict = (
+        _ranked(moments, n_tasks) if comparing and isinstance(moments, Moments) else ((), _NOT_COMPARED)
+    )
     spent = {**seconds, **({"comparing models": perf_counter() - start} if comparing else {})}
     return PopulationSummary(
         n_tasks,
@@ -375,13 +379,17 @@ def population_summary(
 
 
 def crossed_population_summary(
-    posterior: CrossedMixture, names: Sequence[str], *, level: float, seconds: Mapping[str, float]
+    posterior: CrossedMixture | PosteriorInShards,
+    names: Sequence[str],
+    *,
+    level: float,
+    seconds: Mapping[str, float],
 ) -> PopulationSummary:
     """Return the summary of a posterior of the crossed prior.
 
     Parameters
     ----------
-    posterior : CrossedMixture
+    posterior : CrossedMixture or PosteriorInShards
     names : sequence of d str
         Of the features.
     level : float
@@ -414,7 +422,7 @@ def crossed_population_summary(
         )
     )
     summary = PopulationSummary(
-        int(np.count_nonzero(moments.rows.any(axis=1))),
+        _observed(moments),
         moments.n_rows,
         replace(noise, value=float(np.sqrt(typical_noise(central.noise_var)))),
         coefficients,
@@ -439,7 +447,7 @@ def _without_intervals(summary: PopulationSummary) -> PopulationSummary:
     )
 
 
-def parts_of(moments: Moments, hierarchies: CrossedHierarchies, level: float) -> tuple[Part, ...]:
+def parts_of(moments: AnyMoments, hierarchies: CrossedHierarchies, level: float) -> tuple[Part, ...]:
     """Return the three components of the crossed prior by their sds over the contexts of the log, in reward units.
 
     Parameters
@@ -452,7 +460,7 @@ def parts_of(moments: Moments, hierarchies: CrossedHierarchies, level: float) ->
     """
     gram, p = _grams(moments).sum(axis=0), moments.unit_dim
     log_variance = _log_noise_variance(moments)
-    n_tasks = max(int(np.count_nonzero(moments.rows.any(axis=1))), 1)
+    n_tasks = max(_observed(moments), 1)
     shapes, scale = hierarchies.shapes, np.sqrt(1 + hierarchies.interaction_sd**2)
     relative = np.round(hierarchies.level_sd / scale, _DIGITS)  # the grid of the level is one of this ratio
     single_node = relative.min() == relative.max()  # a large log: the sd is known as that of n_tasks draws
@@ -489,19 +497,26 @@ def parts_of(moments: Moments, hierarchies: CrossedHierarchies, level: float) ->
     )
 
 
-def _metadata_units(moments: Moments, hierarchies: CrossedHierarchies) -> list[Array]:
+def _metadata_units(moments: AnyMoments, hierarchies: CrossedHierarchies) -> list[Array]:
     """Return the sds (H,) of effects of actions that depend on metadata, at an action sd of 1."""
     p, shape = moments.unit_dim, hierarchies.shapes.action
-    if hierarchies.metadata is None or not shape[p:, p:].any():
+    if hierarchies.metadata is None or not shape[p:, p:].any() or isinstance(moments, MomentsInShards):
         return []
     grams = _grams(UnitDesigns.of(hierarchies.metadata, moments).described(moments)).sum(axis=0)
     return [_units(hierarchies, shape[p:, p:], grams[p:, p:])]
 
 
-def _grams(moments: Moments) -> Array:
+def _observed(moments: AnyMoments) -> int:
+    """Return the number of tasks that have rows."""
+    if isinstance(moments, MomentsInShards):
+        return moments.observed_tasks
+    return int(np.count_nonzero(moments.rows.reshape(len(moments), moments.n_actions).any(axis=1)))
+
+
+def _grams(moments: AnyMoments) -> Array:
     """Return sum x x' of each action divided by all rows of the log, (K, p, p)."""
     p = moments.unit_dim
-    return np.asarray(unpack(moments.sums.sum(axis=0), p + 2)[:, :p, :p] / moments.n_rows)
+    return np.asarray(unpack(totals(moments).sums.sum(axis=0), p + 2)[:, :p, :p] / moments.n_rows)
 
 
 def _units(hierarchies: CrossedHierarchies, shape: Array, gram: Array) -> Array:
@@ -509,7 +524,7 @@ def _units(hierarchies: CrossedHierarchies, shape: Array, gram: Array) -> Array:
     return np.asarray(np.sqrt(hierarchies.noise_var * float(np.sum(shape * gram))))
 
 
-def _log_noise_variance(moments: Moments) -> float:
+def _log_noise_variance(moments: AnyMoments) -> float:
     """Return the posterior variance of log(noise sd), given the other sds relative to it."""
     return 0.5 / max(float(moments.n_rows) - moments.unit_dim, 1.0)
 

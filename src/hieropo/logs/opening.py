@@ -25,7 +25,7 @@ from hieropo.logs.formats.hive import HiveSource, folder_columns
 from hieropo.logs.formats.ipc import open_ipc
 from hieropo.logs.formats.json_lines import open_json_lines
 from hieropo.logs.formats.parquet import ParquetSource
-from hieropo.logs.formats.paths import TEXTS, find_files
+from hieropo.logs.formats.paths import TEXTS, LogFiles, find_files
 from hieropo.logs.formats.text_types import Types, stated_types
 
 _SOURCES = (
@@ -90,7 +90,7 @@ def open_log(
 
 
 def _open(source: Any, stated: Types, *, lenient: bool) -> LogSource:
-    if isinstance(source, str | os.PathLike):
+    if isinstance(source, str | os.PathLike | LogFiles):
         return _open_files(source, stated, lenient=lenient)
     if stated:
         raise InputError(
@@ -115,8 +115,8 @@ def _open_arrow(source: Any) -> LogSource | None:
     return None
 
 
-def _open_files(path: str | os.PathLike[str], stated: Types, *, lenient: bool) -> LogSource:
-    log_files = find_files(path)
+def _open_files(path: str | os.PathLike[str] | LogFiles, stated: Types, *, lenient: bool) -> LogSource:
+    log_files = path if isinstance(path, LogFiles) else find_files(path)
     log: ParquetSource | FilesSource
     if log_files.kind == "Parquet":
         log = ParquetSource(log_files.files, log_files.name)

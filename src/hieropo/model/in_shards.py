@@ -84,6 +84,11 @@ class PosteriorInShards:
         """The hierarchy that stands for a mixture of several."""
         return self.population.central_hierarchy
 
+    def action(self, action: int) -> Gaussian:
+        """Return the population's coefficients of one action, of the crossed prior."""
+        of_action: Gaussian = self.population.action(action)
+        return of_action
+
     def new_task(self) -> Gaussian:
         """Return the posterior of a task that has no rows."""
         new_task: Gaussian = self.population.new_task()

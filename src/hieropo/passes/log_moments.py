@@ -330,11 +330,7 @@ class LogMoments:
 
     def on(self, features: FeatureMap) -> Self:
         """Return the same for a map that :func:`merged_map` made of this map and another."""
-        here = with_origin_of(self.features, features)
-        moments: Moments = recentred(self.moments, self.features, here)
-        if features.fingerprint != here.fingerprint:
-            place = action_positions(features, here)
-            moments = moments.with_actions(place, len(features.actions or ()), features.fingerprint)
+        moments = moments_on(self.moments, self.features, features)
         return replace(self, features=features, summed=replace(self.summed, moments=moments))
 
     def at_final_origin(self) -> Self:
@@ -447,6 +443,16 @@ def _roles(function: str, features: FeatureChoice, columns: Mapping[str, Any]) -
         )
     by_role = {"task": None, "action": None, "reward": None, **columns}
     return Roles(**{**by_role, "context": by_role.get("context") or sources_of(features)})
+
+
+def moments_on(moments: Moments, first: FeatureMap, features: FeatureMap) -> Moments:
+    """Return moments of the map ``first`` for an equivalent map with more actions, as :meth:`LogMoments.on`."""
+    at_origin = with_origin_of(first, features)
+    moved: Moments = recentred(moments, first, at_origin)
+    if features.fingerprint == at_origin.fingerprint:
+        return moved
+    place = action_positions(features, at_origin)
+    return moved.with_actions(place, len(features.actions or ()), features.fingerprint)
 
 
 def has_per_action_sums(features: FeatureMap) -> bool:

@@ -51,15 +51,17 @@ from hieropo.moments.recentring import at_final_origin
 from hieropo.moments.row_sketch import RowSketch
 from hieropo.moments.statistics import Moments
 from hieropo.passes.checkpoints import stored_sums, summed_from
-from hieropo.passes.log_moments import LogMoments, common_roles
+from hieropo.passes.log_moments import LogMoments, common_roles, moments_on
 from hieropo.passes.worker import PassResult
 from hieropo.rows.batches import Roles
 from hieropo.rows.ids import abbreviate, plain
 from hieropo.rows.keys import Keys
 from hieropo.rows.task_hash import check_shards, shards_of
 from hieropo.storage import layout
+from hieropo.storage.columns import encode_ids
 from hieropo.storage.directories import plain_json
 from hieropo.storage.moments import write_moments_file
+from hieropo.storage.save import IdKind
 from hieropo.storage.shards import (
     Plan,
     StoredShard,
@@ -456,6 +458,12 @@ class ShardedMoments:
         keys = Keys(np.zeros(1, dtype=np.int64))
         return Moments(keys, unit_dim, sums, rows, log_precision, features.fingerprint, None, offset)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the files of all shards."""
+        folders = (self.path / entry["name"] for entry in self._document["entries"])
+        return sum(file.stat().st_size for folder in folders for file in folder.iterdir())
+
     def __len__(self) -> int:
         return int(self._document["tasks"])
 
@@ -502,13 +510,47 @@ class ShardedMoments:
         joined = _joined(list(self.shards()))
         return replace(joined, summed=replace(joined.summed, sketch=self.sketch))
 
-    def sums(self) -> MomentsInShards:
-        """Return the sums as learning reads them: shard by shard, with numbers in place of ids."""
-        entry = self._document["total"]
-        return MomentsInShards(
-            self.total, tuple(item["tasks"] for item in self._document["entries"]), entry["observed_tasks"],
-            entry["observed_units"], self._numbered,
-        )  # fmt: skip
+    def sums(self, features: FeatureMap | None = None) -> MomentsInShards:
+        """Return the sums as learning reads them: shard by shard, with numbers in place of ids.
+
+        ``features`` is a map with more actions, or with another origin; default that of the plan.
+        """
+        entry, tasks = self._document["total"], tuple(item["tasks"] for item in self._document["entries"])
+        sums = MomentsInShards(
+            self.total, tasks, entry["observed_tasks"], entry["observed_units"], self._numbered
+        )
+        if features is None or features.fingerprint == self.features.fingerprint:
+            return sums
+        return sums.mapped(lambda moments: moments_on(moments, self.features, features))
+
+    def outline(self) -> LogMoments:
+        """Return the sums over all tasks, as the moments of a log of one task."""
+        summed = PassResult(self.total, TaskLevels(self.roles), self.sketch)
+        return LogMoments(self.features, self.roles, summed)
+
+    def ids(self, shard: int) -> NDArray[Any]:
+        """Return the ids of the tasks of one shard; errors as :meth:`shard`."""
+        stored = self._stored(shard)
+        if shard not in self._verified:
+            stored.verify()
+            self._verified.add(shard)
+        return stored.ids()
+
+    def id_kind(self) -> IdKind:
+        """Return the kind of the ids of all tasks, and the bytes that they take on disk."""
+        kinds = [
+            self._stored(k).id_kind() for k, entry in enumerate(self._document["entries"]) if entry["tasks"]
+        ]
+        names = {one.kind for one in kinds}
+        if len(names) > 1:  # such as texts in one shard, texts and numbers in another
+            buffers = [encode_ids(self.ids(k), "json")[1] for k in range(self.n_shards)]
+            sizes = 8 * (len(self) + 1), sum(int(text.size) for _, text in buffers)
+            return IdKind("json", sizes)
+        columns = zip(*(one.sizes for one in kinds), strict=True)
+        summed = [sum(sizes) for sizes in columns]
+        if len(summed) == 2:  # every shard has one offset more than tasks
+            summed[0] = 8 * (len(self) + 1)
+        return IdKind(next(iter(names)), tuple(summed))
 
     def _numbered(self, shard: int) -> Moments:
         stored = self._stored(shard)
@@ -570,6 +612,19 @@ def _joined(parts: Sequence[LogMoments]) -> LogMoments:
     levels = reduce(TaskLevels.__add__, (part.summed.task_levels for part in some))
     result = PassResult(joined, levels, RowSketch.unknown(round(joined.n_rows)))
     return LogMoments(first.features, first.roles, result)
+
+
+def as_shards(source: object) -> ShardedMoments | None:
+    """Return given sharded moments, or those at a path; None for anything else.
+
+    Raises
+    ------
+    ArtifactError
+        The directory is unfinished, or holds parts that were not merged.
+    """
+    if isinstance(source, ShardedMoments):
+        return source
+    return ShardedMoments.open(source) if holds_shards(source) else None  # type: ignore[arg-type]  # it is a path
 
 
 def holds_shards(source: object) -> bool:
@@ -662,12 +717,8 @@ def _common_map(inputs: Sequence[ShardedMoments]) -> tuple[FeatureMap, Array | N
     largest = max(inputs, key=lambda one: one.n_rows)  # the first of equal ones
     features = reduce(merged_map, (one.features for one in inputs), largest.features)
 
-    def on_map(one: ShardedMoments) -> LogMoments:
-        total = PassResult(one.total, TaskLevels(one.roles), RowSketch.none())
-        return LogMoments(one.features, one.roles, total).within(features)
-
-    totals = [on_map(one).moments for one in inputs]
-    offset = on_map(largest).moments.offset
+    offset = largest.outline().within(features).moments.offset
+    totals = (one.outline().within(features).moments for one in inputs)
     total = reduce(Moments.__add__, (one.around(offset) for one in totals))
     final, final_features = at_final_origin(total, features)
     return final_features, final.unit_offset

@@ -34,10 +34,11 @@ class Column:
 def ids(values: NDArray[Any]) -> Column:
     """Return a column of ids (m,)."""
     kind, buffers = encode_ids(values)
-    return Column(_assemble(_id_type(kind), len(values), buffers), {"kind": kind})
+    return Column(_assemble(id_type(kind), len(values), buffers), {"kind": kind})
 
 
-def _id_type(kind: str) -> Any:
+def id_type(kind: str) -> Any:
+    """Return the Arrow type of ids of a kind."""
     unit = kind.removeprefix("datetime64[").removesuffix("]")
     if unit in ("s", "ms", "us", "ns"):
         return pa.timestamp(unit)

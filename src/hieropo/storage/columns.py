@@ -128,17 +128,26 @@ _TEXTS: dict[str, Callable[[memoryview], Any]] = {
 }
 
 
-def encode_ids(values: NDArray[Any]) -> tuple[str, Buffers]:
+def encode_ids(values: NDArray[Any], kind: str | None = None) -> tuple[str, Buffers]:
     """Return the kind of ids (m,), and the buffers of the Arrow array that holds them.
+
+    ``kind`` "json" takes ids of any type; by default ids have the kind of their own.
 
     Raises
     ------
     InputError
         An id would not be read back equal; the message names it.
     """
+    if kind == "json":
+        items = list(values) if values.dtype.kind == "M" else values.tolist()
+        return kind, _text_buffers([_json(item) for item in items])
     if values.dtype != object:
         return values.dtype.name, (id_codes(values),)
-    items = values.tolist()
+    return _encode_objects(values.tolist())
+
+
+def _encode_objects(items: list[Any]) -> tuple[str, Buffers]:
+    """Return the kind of ids that are objects, and the buffers of the Arrow array that holds them."""
     types = {type(item) for item in items}
     if types == {UUID}:
         return "uuid", (np.frombuffer(b"".join(item.bytes for item in items), dtype=np.uint8),)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +219,11 @@ class MappedFile:
     def kind_of(self, column: str) -> str:
         """Return the kind of ids that a column holds."""
         return str(self.entry["columns"][column]["kind"])
+
+
+def digest_of(file: BufferedReader) -> str:
+    """Return the SHA-256 of the bytes of an open file as text."""
+    return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sha256(data: Any) -> str:

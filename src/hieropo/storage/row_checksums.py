@@ -16,9 +16,16 @@ CHUNK = 1 << 15
 
 
 def row_checksums(
-    codes: NDArray[Any], rows: NDArray[np.float64], means: NDArray[np.float64], covs: NDArray[np.float64]
+    codes: NDArray[Any],
+    rows: NDArray[np.float64],
+    means: NDArray[np.float64],
+    covs: NDArray[np.float64],
+    first: int = 0,
 ) -> NDArray[np.uint32]:
-    """Return the checksum of each row (m,), from codes and rows (m,), means (m, d), covs (m, d (d + 1) / 2)."""
+    """Return the checksum of each row (m,), from codes and rows (m,), means (m, d), covs (m, d (d + 1) / 2).
+
+    ``first`` is the number of the first row.
+    """
     dim = means.shape[1]
     width = 3 + dim + covs.shape[1]
     checks = np.empty(codes.size, dtype=np.uint32)
@@ -26,7 +33,7 @@ def row_checksums(
     for start in range(0, codes.size, CHUNK):
         part = slice(start, min(start + CHUNK, codes.size))
         count = part.stop - start
-        words[:count, 0] = np.arange(start, part.stop)
+        words[:count, 0] = np.arange(first + start, first + part.stop)
         words[:count, 1] = codes[part].view("<i8")
         words[:count, 2] = rows[part].view("<i8")
         words[:count, 3 : 3 + dim] = means[part].view("<i8")

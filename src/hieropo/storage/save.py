@@ -1,9 +1,9 @@
 """Write a policy to a directory."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,17 +11,18 @@ from hieropo.errors import MismatchError
 from hieropo.estimation.hyper.uncertainty import HyperUncertainty, hyper_uncertainty_to_dict
 from hieropo.model.gaussian import Gaussian
 from hieropo.model.hierarchy import Grouped
+from hieropo.model.table import PosteriorTable
 from hieropo.moments.row_sketch import RowSketch
 from hieropo.moments.statistics import Moments
 from hieropo.policies.gating import GatedPolicy
 from hieropo.policies.lower_bound import LCBPolicy
 from hieropo.rows.ids import encode_id
 from hieropo.storage import layout
-from hieropo.storage.columns import id_codes
+from hieropo.storage.columns import encode_ids, id_codes
 from hieropo.storage.directories import plain_json, writing
 from hieropo.storage.moments import flat, parent_columns, stored_offset, write_moments
 from hieropo.storage.row_checksums import row_checksums
-from hieropo.storage.self_check import check_moments, fixed_bounds
+from hieropo.storage.self_check import SomeTasks, check_moments, fixed_bounds
 
 
 def save_policy(  # noqa: PLR0913 - the parts of a fit
@@ -91,6 +92,122 @@ def save_policy(  # noqa: PLR0913 - the parts of a fit
             document["files"][layout.GATE] = _write_gate(folder, gate)
         (folder / layout.POLICY.document).write_bytes(layout.encode(document))
     return Path(os.path.realpath(path))
+
+
+class IdKind(NamedTuple):
+    """The kind of the ids of a table that is written piece by piece, and the bytes of their buffers.
+
+    Parameters
+    ----------
+    kind : str
+        As :func:`hieropo.storage.columns.encode_ids` names it.
+    sizes : tuple of int
+        Of ids of variable length: bytes of the offsets, and of the text.
+    """
+
+    kind: str
+    sizes: tuple[int, ...]
+
+
+def save_policy_in_pieces(  # noqa: PLR0913 - the parts of a fit
+    population: LCBPolicy,
+    tables: Iterable[PosteriorTable],
+    tasks: int,
+    ids: IdKind,
+    path: str | os.PathLike[str],
+    *,
+    hierarchy: layout.AnyHierarchy,
+    hyper: Gaussian | None = None,
+    log_evidence: float | None = None,
+    hyper_uncertainty: HyperUncertainty = None,
+    sketch: RowSketch | None = None,
+    provenance: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write a policy whose table comes in pieces, of which one is in memory at a time; it holds no moments.
+
+    The directory is that of :func:`save_policy`, and so are the other parameters and the errors.
+
+    Parameters
+    ----------
+    population : LCBPolicy
+        With a table of no task: feature map, pessimism, rule for unseen tasks, their prior.
+    tables : iterable of PosteriorTable
+        Of different tasks.
+    tasks : int
+        Of all tables together.
+    ids : IdKind
+        Of all tables together.
+    """
+    _check_parts(population, None, hierarchy, None if hyper_uncertainty is not None else hyper)
+    document = _describe(population, None, hierarchy, hyper)
+    if hyper_uncertainty is not None:
+        document["doubt"] = hyper_uncertainty_to_dict(hyper_uncertainty)
+    if sketch is not None:
+        document["row_sketch"] = sketch.to_dict()
+    document |= {"tasks": tasks, "log_evidence": log_evidence, "provenance": plain_json(provenance or {})}
+    with writing(path, layout.POLICY) as folder:
+        document["files"], document["check"] = _write_pieces(folder, population, tables, tasks, ids)
+        (folder / layout.POLICY.document).write_bytes(layout.encode(document))
+    return Path(os.path.realpath(path))
+
+
+def _write_pieces(
+    folder: Path, population: LCBPolicy, tables: Iterable[PosteriorTable], tasks: int, ids: IdKind
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Write the tables of a policy piece by piece; return the entries of the files, and of the self-check."""
+    from hieropo.storage import arrow
+    from hieropo.storage.streamed import StreamedTable, ids_layout, numbers_layout
+
+    width, packed = population.table.prior_means.size, population.table.prior_covs.size
+    layouts = {
+        "id": ids_layout(ids.kind, ids.sizes),
+        "rows": numbers_layout(tasks, "<f8"),
+        "mean": numbers_layout(tasks, "<f8", width),
+        "cov": numbers_layout(tasks, "<f8", packed),
+        "checksum": numbers_layout(tasks, "<u4"),
+    }
+    table = StreamedTable.create(folder / layout.TASKS, tasks, layouts)
+    codes, checked = np.empty(0, dtype="<i8"), SomeTasks.of(tasks)
+    first, texts = 0, 0
+    with (folder / layout.TASKS).open("r+b") as file:
+        for part in tables:
+            values, means, covs = part.keys.values, flat(part.means), flat(part.covs)
+            part_codes = id_codes(values)
+            if not first:
+                codes = np.empty(tasks, dtype=part_codes.dtype)
+            codes[first : first + len(values)] = part_codes
+            texts = _put_ids(table, file, values, ids, first, texts)
+            table.put(file, "rows", 8 * first, np.asarray(part.rows))
+            table.put(file, "mean", 8 * width * first, means)
+            table.put(file, "cov", 8 * packed * first, covs)
+            checks = row_checksums(part_codes, part.rows, means, covs, first)
+            table.put(file, "checksum", 4 * first, checks)
+            checked.add(part, first)
+            first += len(values)
+    order = np.argsort(codes, kind="stable")
+    lookup = {"code": arrow.numbers(codes[order]), "row": arrow.numbers(order)}
+    files = {
+        layout.TASKS: table.entry(),
+        layout.LOOKUP: arrow.write_table(folder / layout.LOOKUP, lookup),
+    }
+    return files, checked.bounds(population)
+
+
+def _put_ids(table: Any, file: Any, values: Any, ids: IdKind, first: int, texts: int) -> int:
+    """Write ids from row ``first`` on, whose texts begin at byte ``texts``; return the end of the texts."""
+    _, buffers = encode_ids(values, ids.kind)
+    if len(buffers) == 1:
+        table.put(
+            file,
+            "id",
+            buffers[0].dtype.itemsize * (buffers[0].size // max(len(values), 1)) * first,
+            buffers[0],
+        )
+        return texts
+    ends, text = buffers
+    table.put(file, "id", 8 * first, ends + texts)
+    table.put(file, "id", texts, text, 1)
+    return texts + int(text.size)
 
 
 def _gate(gate: GatedPolicy) -> dict[str, Any]:

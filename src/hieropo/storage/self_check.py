@@ -1,5 +1,6 @@
 """A self-check of saved policies: lower bounds in fixed directions, which the loaded policy must give again."""
 
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from hieropo.model.hierarchy import Hierarchy
 from hieropo.model.table import PosteriorTable
 from hieropo.moments.statistics import Moments
 from hieropo.policies.lower_bound import LCBPolicy
+from hieropo.rows.ids import id_array
+from hieropo.rows.keys import Keys
 from hieropo.storage.layout import AnyHierarchy
 
 N_CHECKED = 5  # tasks, and actions, that are checked
@@ -28,6 +31,46 @@ def fixed_bounds(policy: LCBPolicy) -> dict[str, Any]:
         "lower_bounds": [policy.lower_bound(table.keys.values[row], phi).tolist() for row in rows],
         "prior": _bounds(_priors(policy.table), policy.pessimism).tolist(),
     }
+
+
+@dataclass
+class SomeTasks:
+    """The tasks that are checked of a table that comes in pieces.
+
+    Parameters
+    ----------
+    rows : list of int
+        In the whole table.
+    """
+
+    rows: list[int]
+    _pieces: list[tuple[Any, Array, Array, float]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, count: int) -> "SomeTasks":
+        """Return the tasks that are checked of a table of so many."""
+        return cls(_spread(count))
+
+    def add(self, table: PosteriorTable, first: int) -> None:
+        """Keep those of a piece whose first row is ``first``; pieces come in order."""
+        for row in self.rows:
+            if first <= row < first + len(table.keys):
+                k = row - first
+                self._pieces.append(
+                    (table.keys.id_of(k), table.means[k], table.covs[k], float(table.rows[k]))
+                )
+
+    def bounds(self, population: LCBPolicy) -> dict[str, Any]:
+        """Return their :func:`fixed_bounds` under a policy that has a table of no task."""
+        ids, means, covs, rows = zip(*self._pieces, strict=True)
+        keys = Keys(id_array(list(ids), "task"))
+        table = replace(
+            population.table, keys=keys, means=np.array(means), covs=np.array(covs), rows=np.array(rows)
+        )
+        policy = LCBPolicy(
+            table, population.features, pessimism=population.pessimism, unseen=population.unseen
+        )
+        return {**fixed_bounds(policy), "rows": self.rows}
 
 
 def _spread(count: int) -> list[int]:

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hieropo._utils.arrays import Array
 from hieropo.errors import ArtifactError
 from hieropo.features.maps import FeatureMap
@@ -18,7 +21,8 @@ from hieropo.rows.task_hash import HASH
 from hieropo.storage import layout
 from hieropo.storage.directories import plain_json, read_features
 from hieropo.storage.mapped import MappedFile, open_directory
-from hieropo.storage.moments import read_moments, read_sums
+from hieropo.storage.moments import read_moments, read_sums, stored_ids
+from hieropo.storage.save import IdKind
 
 _SHARD, _PART = re.compile(r"shard-\d{5}"), re.compile(r"part-\d{5}")
 
@@ -231,6 +235,15 @@ class StoredShard:
             entry["offset"], short=entry.get("short", False), numbered=True,
         )  # fmt: skip
 
+    def ids(self) -> NDArray[Any]:
+        """Return the ids of the tasks; unchecked."""
+        return np.array(stored_ids(self.files[layout.MOMENTS], "id").values())
+
+    def id_kind(self) -> IdKind:
+        """Return the kind of the ids, and the bytes of their buffers."""
+        column = self.files[layout.MOMENTS].entry["columns"]["id"]
+        return IdKind(column["kind"], tuple(size for _, size in column["buffers"]))
+
     def verify(self) -> None:
         """Check every byte; errors as :meth:`MappedFile.verify`."""
         for file in self.files.values():
@@ -250,6 +263,4 @@ def total_to_dict(total: Moments, observed_tasks: int, observed_units: int) -> d
 
 def array_of(entry: Any) -> Array:
     """Return numbers of a document as an array."""
-    import numpy as np
-
     return np.asarray(entry, dtype=np.float64)

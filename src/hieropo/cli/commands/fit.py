@@ -112,9 +112,10 @@ def _opened(
     from hieropo.logs.arrow.progress_source import ProgressSource
     from hieropo.logs.bad_rows.rejects import check_listing
     from hieropo.passes.log_moments import as_moments
+    from hieropo.passes.sharded import as_shards
     from hieropo.rows.batches import Roles
 
-    moments = as_moments(rows.place)
+    moments = as_shards(rows.place) or as_moments(rows.place)
     if moments is not None:
         rows.refuse_options()
         return moments, {role: given[role] for role in Roles.names() if role in given}, []
@@ -198,7 +199,9 @@ def _next(learner: Any, rows: Rows, output: str) -> str:
     from hieropo.storage.moments import holds_moments
 
     policy, rejected = shlex.quote(output), learner.rejected_
-    log = "LOG.parquet" if holds_moments(rows.place) else rows.words()
+    from hieropo.passes.sharded import holds_shards
+
+    log = "LOG.parquet" if holds_moments(rows.place) or holds_shards(rows.place) else rows.words()
     lenient = " --lenient" if rejected is not None and (rejected.rows or rejected.texts) else ""
     has_actions = learner.features_.actions is not None
     commands = [f"inspect {policy}"]

@@ -20,6 +20,7 @@ from hieropo.cli.console import (
     takes_rejects,
     usage_error,
 )
+from hieropo.cli.sharding import Target, merge_shards, part_option, report_shards, shards_option
 from hieropo.cli.source import Rows, chosen_features, log_options, roles_of, source_options
 
 MAKE = "of"
@@ -89,6 +90,21 @@ def moments_command() -> None:
 @click.argument("log", type=str, required=False)
 @click.option(*_OUTPUT, metavar="DIR", help=_OUTPUT_HELP)
 @database_options
+@click.option(
+    "--shards",
+    type=int,
+    callback=shards_option,
+    metavar="S",
+    help="Write the moments in S shards, by a hash of the task; S is a power of two. For more tasks than memory holds: "
+    "a fit then reads one shard after the other.",
+)
+@click.option(
+    "--part",
+    callback=part_option,
+    metavar="K or K/N",
+    help="With --shards: write to DIR/part-K, as one of several jobs whose parts `hieropo moments merge DIR` adds. K/N "
+    "reads part K of the files of LOG, cut into N parts; K alone reads LOG, whose files are those of this job.",
+)
 @log_options
 @source_options
 @rejects_options
@@ -181,21 +197,35 @@ def _sum_rows(log: str, output: str, given: dict[str, Any], *, as_json: bool) ->
     from hieropo.logs.bad_rows.rejects import check_listing
     from hieropo.passes.log_moments import LogMoments
 
-    for target in (output, given["checkpoint"]):
-        refuse_inside(log, target)
-    _check_target(output)
+    for place in (output, given["checkpoint"]):
+        refuse_inside(log, place)
+    rows = Rows.of(log, given)
+    target = Target.of(output, given.pop("shards"), given.pop("part"), rows)
+    if target is None:
+        _check_target(output)
+    elif target.finished is not None:
+        target.report(target.finished, {"done_before": True}, as_json=as_json)
+        return
+    else:
+        target.prepare()
     check_listing(given["rejects"], log)
     features = chosen_features(given["features"])
-    rows = Rows.of(log, given)
-    source = rows.open(lenient=takes_rejects(given))
+    files = None if target is None else target.files
+    source = rows.open(lenient=takes_rejects(given), files=files)
     roles, guesses = roles_of(source.schema, features, given)
     with Line() as line:
         options = {name: given[name] for name in ("lenient", "rejects", "checkpoint")}
         moments = LogMoments.of(ProgressSource(source, line), features=features, **options, **roles.to_dict())
         rejected = {} if moments.rejected is None else {"rejected": moments.rejected.to_dict()}
-        moments.save(output, provenance={**rows.to_dict(), **rejected})
+        provenance, report = {**rows.to_dict(), **rejected}, {"guesses": guesses, **rejected}
+        sharded = None if target is None else target.write(moments, provenance)
+        if target is None:
+            moments.save(output, provenance=provenance)
         done_with(given["checkpoint"])
-    _report(moments, output, {"guesses": guesses, **rejected}, as_json=as_json)
+    if target is not None:
+        target.report(sharded, report, as_json=as_json)
+    else:
+        _report(moments, output, report, as_json=as_json)
 
 
 @moments_command.command(
@@ -229,12 +259,37 @@ def from_sums_command(table: str, output: str, as_json: bool, **given: Any) -> N
 )
 @click.argument("paths", metavar="M1 M2 ...", nargs=-1, required=True)
 @OUTPUT
+@click.option(
+    "--shards",
+    type=int,
+    callback=shards_option,
+    metavar="S",
+    help="Number of shards of the result, for moments in shards. Default: that of the first.",
+)
 @shared_options
-def merge_command(paths: tuple[str, ...], output: str, as_json: bool) -> None:  # noqa: FBT001
+def merge_command(paths: tuple[str, ...], output: str, shards: int | None, as_json: bool) -> None:  # noqa: FBT001
     """Add the moments of different rows: of several days, machines or sites.
 
-    All must be made of the same columns. With the feature map per-action, the lists of actions may differ.
+    All must be made of the same columns. With the feature map per-action, the lists of actions may differ. Of moments
+    in shards a path is their directory, or a directory with the parts of a log; a merge that was stopped goes on from
+    the shards that are done.
     """
+    from hieropo.passes.sharded import holds_shards
+
+    in_shards = [holds_shards(path) for path in paths]
+    if all(in_shards):
+        with Line():
+            sharded = merge_shards(paths, output, shards)
+        report_shards(sharded, output, {"merged": list(paths)}, as_json=as_json)
+        return
+    if any(in_shards):
+        one, other = paths[in_shards.index(True)], paths[in_shards.index(False)]
+        usage_error(
+            f"{one} holds moments in shards, and {other} does not. Make moments of both in one way, with --shards or "
+            "without."
+        )
+    if shards is not None:
+        usage_error(f"--shards is for moments in shards, and {paths[0]} holds none. Make them with --shards.")
     _combine(paths, output, lambda total, more: total + more, "merged", as_json=as_json)
 
 
@@ -260,8 +315,13 @@ def subtract_command(first: str, paths: tuple[str, ...], output: str, as_json: b
 def show_command(path: str, as_json: bool) -> None:  # noqa: FBT001
     """Show the contents of moments: numbers of rows and tasks, columns, features, and their source."""
     from hieropo.passes.log_moments import LogMoments
+    from hieropo.passes.sharded import as_shards
     from hieropo.storage.moments import read_moments_file
 
+    sharded = as_shards(path)
+    if sharded is not None:
+        report_shards(sharded, path, {"provenance": dict(sharded.provenance)}, as_json=as_json)
+        return
     moments, provenance = LogMoments.load(path), dict(read_moments_file(path).provenance)
     _report(moments, path, {"provenance": provenance}, as_json=as_json)
 

@@ -5,7 +5,7 @@ import glob
 import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -170,6 +170,33 @@ def find_files(source: str | os.PathLike[str]) -> LogFiles:
             f"{str(error.filename or path)!r} cannot be read: permission denied. Give this user the right to read it, "
             "and every folder above it."
         ) from error
+
+
+def part_of_files(log: LogFiles, number: int, count: int) -> LogFiles:
+    """Return part ``number`` (from 1) of ``count`` parts of the files of a log, in order, of about equal bytes.
+
+    Raises
+    ------
+    LogError
+        There are fewer files than parts.
+    """
+    files = log.files
+    if len(files) < count:
+        raise LogError(
+            f"{log.name} has {len(files)} files, and {count} parts were asked for: a part has at least one file. Ask "
+            f"for {len(files)} parts at most."
+        )
+    ends = [0]
+    sizes = [file.stat().st_size for file in files]
+    total, passed = sum(sizes), 0
+    for k, size in enumerate(sizes):
+        passed += size
+        left, needed = len(files) - k - 1, count - len(ends)
+        if needed and (left <= needed - 1 or passed * count >= total * len(ends)):
+            ends.append(k + 1)
+    ends = [*ends[:count], len(files)]
+    part = files[ends[number - 1] : ends[number]]
+    return replace(log, files=part, name=f"{log.name}, part {number} of {count}")
 
 
 def _in_folder(folder: Path) -> LogFiles:
