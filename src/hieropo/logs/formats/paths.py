@@ -192,7 +192,7 @@ def part_of_files(log: LogFiles, number: int, count: int) -> LogFiles:
     for k, size in enumerate(sizes):
         passed += size
         left, needed = len(files) - k - 1, count - len(ends)
-        if needed and (left <= needed - 1 or passed * count >= total * len(ends)):
+        if needed and (left <= needed or passed * count >= total * len(ends)):
             ends.append(k + 1)
     ends = [*ends[:count], len(files)]
     part = files[ends[number - 1] : ends[number]]

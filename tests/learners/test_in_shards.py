@@ -1,0 +1,224 @@
+"""A fit to moments in shards equals the fit in memory: evidence, posterior, summary, and decisions to the bit."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from hieropo import HierOPO, InputError, LogMoments, MismatchError, PooledOPO, load_policy
+from hieropo.estimation.likelihood import Problem, evaluate
+from hieropo.estimation.reml import estimate
+from hieropo.estimation.shapes import named
+from hieropo.features.maps import per_action
+from hieropo.learners import in_shards
+from hieropo.model.posterior import condition, condition_in_shards
+from hieropo.moments import in_shards as moments_in_shards
+from hieropo.moments.in_shards import MomentsInShards
+from hieropo.passes.sharded import ShardedMoments
+from hieropo.storage.load import verify_policy
+
+COLUMNS: dict[str, Any] = {"task": "store", "action": "offer", "reward": "profit", "context": ["visits"]}
+
+
+@pytest.fixture(autouse=True)
+def always_in_shards(monkeypatch):
+    """Stream small logs too, and parts of them."""
+    monkeypatch.setattr(in_shards, "JOINED", 0)
+    monkeypatch.setattr(in_shards, "_TASKS", 64)
+    monkeypatch.setattr(moments_in_shards, "IN_MEMORY", 20_000)
+
+
+def log(seed: int = 0, n: int = 3000, stores: int = 400, ids: str = "text", far: float = 0.0) -> pa.Table:
+    rng = np.random.default_rng(seed)
+    store, offer = rng.integers(stores, size=n), rng.integers(3, size=n)
+    visits, effect = rng.normal(size=n), 0.7 * rng.normal(size=(stores, 3))
+    profit = 5 + effect[store, 0] + 0.5 * offer + effect[store, 1] * visits * (offer - 1) + rng.normal(size=n)
+    name = {"int": store, "text": [f"store {s}" for s in store]}[ids]
+    return pa.table(
+        {
+            "store": name,
+            "city": [f"city {s % 5}" for s in store],
+            "offer": np.array(["none", "gift", "call"])[offer],
+            "visits": visits + far,
+            "profit": profit,
+            "region": [f"region {s % 3}" for s in store],
+            "weight": rng.uniform(0.2, 3.0, size=n),
+        }
+    )
+
+
+def shards_of(table: pa.Table, path: Any, shards: int = 8, **more: Any) -> tuple[LogMoments, ShardedMoments]:
+    moments = LogMoments.of(table, **{**COLUMNS, **more})
+    return moments, ShardedMoments.of(moments, path, shards=shards)
+
+
+def decisions(policy: Any, table: pa.Table) -> tuple[Any, ...]:
+    requests = table.select([name for name in table.schema.names if name != "profit"])
+    decided = policy.decide(requests).table
+    return decided.column("action").to_pylist(), np.array(decided.column("lower_bound"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ids", ["int", "text", "tuple"])
+def test_decisions_of_the_crossed_prior_are_those_of_one_machine(tmp_path, ids):
+    table = log(ids="int" if ids == "int" else "text")
+    task = ["city", "store"] if ids == "tuple" else "store"
+    moments, _ = shards_of(table, tmp_path / "s", task=task)
+    one, many = HierOPO().fit(moments), HierOPO().fit(tmp_path / "s")
+    assert one.posterior_.log_evidence == pytest.approx(many.posterior_.log_evidence, abs=1e-8)
+    assert np.allclose(one.hierarchy_.weights, many.hierarchy_.weights, rtol=1e-9)
+    many.save(tmp_path / "policy")
+    actions, bounds = decisions(one, table)
+    same_actions, same_bounds = decisions(many, table)
+    assert actions == same_actions
+    assert np.allclose(bounds, same_bounds, rtol=0, atol=1e-9)
+    verify_policy(tmp_path / "policy")
+    stored = load_policy(tmp_path / "policy")
+    assert sorted(stored.policy.table.keys.values.tolist()) == sorted(moments.tasks.tolist())
+    assert stored.policy.table.keys.find(moments.tasks.tolist()[7]) >= 0
+    assert str(one.summary()).split("Uncertainty")[0] == str(many.summary()).split("Uncertainty")[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [{"task_cov": "full"}, {"task_cov": "diag", "uncertainty": "plug-in"}])
+def test_two_levels_are_those_of_one_machine(tmp_path, settings):
+    table = log(n=60_000, stores=9000)
+    settings = {"uncertainty": "first-order", **settings}
+    moments, _ = shards_of(table, tmp_path / "s")
+    one, many = HierOPO(**settings).fit(moments), HierOPO(**settings).fit(tmp_path / "s")
+    deviance = one.estimate_.chosen.deviance
+    assert many.estimate_.chosen.deviance == pytest.approx(deviance, rel=1e-8)
+    many.save(tmp_path / "policy")
+    assert decisions(one, table.slice(0, 5000))[0] == decisions(many, table.slice(0, 5000))[0]
+    for a, b in zip(one.summary().coefficients, many.summary().coefficients, strict=True):
+        assert b.mean.value == pytest.approx(a.mean.value, rel=1e-4)
+        assert b.between.value == pytest.approx(a.between.value, rel=1e-3)
+
+
+def test_given_hyper_parameters_give_the_answer_of_one_machine(tmp_path):
+    moments, sharded = shards_of(log(), tmp_path / "s")
+    dense = moments.for_learning(per_action=False)
+    hierarchy = estimate(dense, "diag").hierarchy
+    one, many = condition(dense, hierarchy), condition_in_shards(sharded.sums(), hierarchy)
+    assert many.log_evidence == pytest.approx(one.log_evidence, rel=1e-12)
+    assert np.allclose(many.hyper.mean, one.hyper.mean, rtol=1e-12, atol=1e-12)
+    row = moments.moments.keys.locate(np.concatenate([shard.tasks for shard in sharded.shards()]))
+    tables = [part.table() for part in many.shards()]
+    means, covs = (np.concatenate([getattr(part, name) for part in tables]) for name in ("means", "covs"))
+    assert np.allclose(means, one.table().means[row], rtol=0, atol=1e-12)
+    assert np.allclose(covs, one.table().covs[row], rtol=0, atol=1e-12)
+    assert np.allclose(many.new_task().cov, one.new_task().cov, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_known_crossed_hierarchies_give_the_answer_of_one_machine(tmp_path):
+    moments, _ = shards_of(log(), tmp_path / "s")
+    known = HierOPO().fit(moments).hierarchy_.central()
+    one, many = (HierOPO(known=known).fit(source) for source in (moments, tmp_path / "s"))
+    assert many.posterior_.log_evidence == pytest.approx(one.posterior_.log_evidence, rel=1e-12)
+    many.save(tmp_path / "policy")
+    table = load_policy(tmp_path / "policy").policy.table
+    row = table.keys.locate(moments.tasks)
+    assert np.allclose(np.asarray(table.means)[row], one.policy_.table.means, rtol=0, atol=1e-12)
+    assert np.allclose(np.asarray(table.covs)[row], one.policy_.table.covs, rtol=0, atol=1e-12)
+
+
+def test_an_evaluation_of_the_likelihood_is_a_sum_over_shards(tmp_path):
+    moments, sharded = shards_of(log(n=30_000, stores=9000), tmp_path / "s", action=None)
+    dense, shape = moments.for_learning(per_action=False), named("full", 1)
+    for ratio in (np.zeros((1, 1)), np.eye(1), 50 * np.eye(1)):
+        one, many = (evaluate(Problem(m, "reml", 1e-9), ratio, shape) for m in (dense, sharded.sums()))
+        assert many.deviance == pytest.approx(one.deviance, rel=1e-12)
+        for name in ("gradient", "expected", "observed"):
+            assert np.allclose(getattr(many, name), getattr(one, name), rtol=1e-9)
+
+
+def test_parts_of_the_tasks_are_those_of_one_machine(tmp_path):
+    _, sharded = shards_of(log(), tmp_path / "s")
+    sums = sharded.sums()
+    rows = np.sort(np.random.default_rng(0).choice(len(sums), 200, replace=False))
+    whole = sums.in_memory()
+    for some in (sums.at(rows), sums.gathered(rows[::-1])):
+        there = some.in_memory() if isinstance(some, MomentsInShards) else some
+        order = rows if some is not there else rows[::-1]
+        assert np.array_equal(there.sums, whole.sums[order])
+    thinned = sums.thinned(16)
+    assert 0 < len(thinned) < len(sums) / 8
+    assert sums.with_rows() is sums
+    without = sums.mapped(lambda part: part)._some([np.arange(1) for _ in sums.shard_tasks])
+    assert without.n_rows == pytest.approx(sum(shard.rows[:1].sum() for shard in sums.shards()))
+
+
+@pytest.mark.slow
+def test_columns_far_from_zero_and_maps_that_are_given(tmp_path):
+    table = log(far=1e5)
+    moments, sharded = shards_of(table, tmp_path / "s")
+    assert sharded.features.origin is not None
+    given = per_action(["call", "gift", "none"], ["visits"])
+    one, many = (HierOPO(features=given).fit(source) for source in (moments, sharded))
+    assert many.posterior_.log_evidence == pytest.approx(one.posterior_.log_evidence, abs=1e-6)
+    many.save(tmp_path / "policy")
+    assert decisions(one, table)[0] == decisions(many, table)[0]
+
+
+@pytest.mark.slow
+def test_small_shards_are_joined_in_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(in_shards, "JOINED", 2**26)
+    moments, _ = shards_of(log(), tmp_path / "s", levels=["region"])
+    learner = HierOPO().fit(tmp_path / "s")
+    assert len(learner.policy_.table.keys) == len(moments)
+    assert learner.posterior_.node(0, "region 1").mean.size == 6
+
+
+@pytest.mark.parametrize(
+    ("settings", "more", "match"),
+    [
+        ({}, {"levels": ["region"]}, "groups or metadata"),
+        ({}, {"sampling_weight": "weight"}, "sampling_weight='weight'"),
+        ({"logging": "frozen"}, {}, "logging='frozen'"),
+        ({"pessimism": "cv"}, {}, "pessimism='cv'"),
+        ({"task_cov": "full", "uncertainty": "integrated"}, {}, "uncertainty='integrated'"),
+    ],
+)
+def test_what_is_not_learned_by_shard_is_refused_with_the_way_out(tmp_path, settings, more, match):
+    shards_of(log(n=30_000, stores=9000), tmp_path / "s", **more)
+    with pytest.raises(InputError, match=match):
+        HierOPO(**settings).fit(tmp_path / "s")
+
+
+def test_baselines_and_other_columns_are_refused(tmp_path):
+    shards_of(log(), tmp_path / "s")
+    with pytest.raises(InputError, match="baseline"):
+        PooledOPO().fit(tmp_path / "s")
+    with pytest.raises(MismatchError, match="task='store'"):
+        HierOPO().fit(tmp_path / "s", task="city")
+    with pytest.raises(InputError, match="lenient"):
+        HierOPO().fit(tmp_path / "s", lenient=True)
+
+
+@pytest.mark.slow
+def test_methods_that_need_all_tasks_are_refused_with_the_reason(tmp_path):
+    table = log()
+    shards_of(table, tmp_path / "s")
+    learner = HierOPO().fit(tmp_path / "s")
+    with pytest.raises(InputError, match=r"Call save\(path\) first"):
+        learner.decide(table)
+    learner.save(tmp_path / "policy")
+    for verb, call in (
+        ("evaluate", lambda: learner.evaluate(table)),
+        ("explain", lambda: learner.explain("store 1")),
+        ("partial_fit", lambda: learner.partial_fit(table)),
+    ):
+        with pytest.raises(InputError, match=f"{verb} takes the posterior of all tasks"):
+            call()
+    assert len(learner.coefficients("store 1").table) > 0
+    assert "HierOPO" in learner._repr_html_()
+
+
+@pytest.mark.slow
+def test_a_fit_to_rows_after_one_to_shards_is_whole_again(tmp_path):
+    table = log(n=600, stores=50)
+    shards_of(table, tmp_path / "s")
+    learner = HierOPO().fit(tmp_path / "s").fit(table, **COLUMNS)
+    assert len(learner.decide(table)) == 600
