@@ -1,16 +1,14 @@
 """Time and memory of a fit to moments in shards, beside a fit in memory.
 
-    python benchmarks/distributed.py --tasks 10000000 --in-memory 1000000 --dim 10 --shards 64 --dir /tmp
+    python benchmarks/distributed.py --tasks 10000000 --in-memory 1000000 --dim 10 --shards 64
 
 Made-up sums of tasks are written as shards. Each fit, with the policy that it writes, runs in a process of its own,
 whose largest resident memory is that of the kernel's account; files that are mapped count as far as their pages are
-resident. Needs 1.3 KB of disk a task of dimension 10 (13 GB for ten million). Everything it writes is removed. The
-record is benchmarks/results/distributed.json.
+resident. Needs 1.3 KB of disk a task of dimension 10 (13 GB for ten million). Everything it writes is removed.
 """
 
 import argparse
 import json
-import os
 import resource
 import shutil
 import subprocess
@@ -21,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import record
 
 from hieropo import HierOPO, LogMoments
 from hieropo._utils.packed import pack
@@ -107,7 +106,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--dim", type=int, default=10)
     parser.add_argument("--shards", type=int, default=64)
     parser.add_argument("--dir", default=None)
-    parser.add_argument("--no-record", action="store_true")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--joined", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -115,7 +113,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     """Print the table, and write the record."""
-    args, load = arguments(), os.getloadavg()
+    args = arguments()
     if args.one:
         print(json.dumps(one(*args.one, joined=args.joined)))
         return
@@ -139,11 +137,8 @@ def main() -> None:
                 f"{1e6 * seconds / tasks:6.2f} us a task  {run['resident_gb']:5.2f} GB resident",
                 flush=True,
             )
-    if not args.no_record:
-        import record
-
-        settings = {"dim": args.dim, "shards": args.shards, "rows_of_a_task": ROWS}
-        print(record.write("distributed", {"settings": settings, "runs": runs}, load=load))
+    results = {"dim": args.dim, "shards": args.shards, "rows_of_a_task": ROWS, "runs": runs}
+    record.finish("distributed", results, part="shards")
 
 
 if __name__ == "__main__":

@@ -499,6 +499,42 @@ CASES = (
     "d4m100 sd 1e5", "d4m100 scales", "d4m1e4", "d10m1e4", "d10m1e5",
 )  # fmt: skip
 PEERS = "--mixedlm-rs {mixedlm-rs} --statsmodels {statsmodels} --data {data}"
+
+
+def distributed_table(parts: Parts) -> str:
+    results, rows = parts["shards"], []
+    base = results["runs"]["in memory"]
+    per_task = {name: run_seconds(run) / run["tasks"] for name, run in results["runs"].items()}
+    for name, run in results["runs"].items():
+        in_shards = name != "in memory"
+        ratio = per_task[name] / per_task["in memory"]
+        rows.append([
+            name, f"{run['tasks']:,}", small(run["fit_cpu"]), small(run["save_cpu"]),
+            small(1e6 * per_task[name]), f"{ratio:.2f} x", goal(ratio, 1.5, unit=" x") if in_shards else "",
+            small(run["resident_gb"]), goal(run["resident_gb"], 2) if in_shards else "",
+        ])  # fmt: skip
+    head = [
+        "moments",
+        "tasks",
+        "fit, s",
+        "policy, s",
+        "us a task",
+        "of in memory",
+        "goal",
+        "resident, GB",
+        "goal",
+    ]
+    size = (
+        f"{results['dim']} features, {results['shards']} shards, {base['evaluations']} evaluations in memory"
+    )
+    return joined(f"{size}; CPU seconds of both cores.", table(head, rows))
+
+
+def run_seconds(run: Results) -> float:
+    """Return the CPU seconds of a fit and of writing its policy."""
+    return float(run["fit_cpu"] + run["save_cpu"])
+
+
 PROGRAMS = {
     "startup": Program(
         startup_table,
@@ -531,6 +567,7 @@ PROGRAMS = {
     "busy": Program(busy_table, (Run("--tasks 3000 --rows 60000"),)),
     "off_policy": Program(off_policy_text, (Run("--peer {sb-obp} --rows 1000000 --tasks 10000"),)),
     "evaluate": Program(evaluate_table, (Run("1000000 3000000"), Run("--crossed", ("crossed",)))),
+    "distributed": Program(distributed_table, (Run("--tasks 4000000 --in-memory 1000000", ("shards",)),)),
     "growth": Program(growth_table, (Run(parts=("rows", "tasks", "features", "actions", "threads")),)),
     "als": Program(als_table, (Run("{data}/ml1m_ratings_notime.parquet --repeat 3", needs=("cmfrec",)),)),
     "serve": Program(

@@ -42,7 +42,7 @@ API = {
         "LCBPolicy", "SamplingPolicy", "GatedPolicy", "Choice", "Choices", "Decisions", "load_policy", "save_policy",
     ),
     "Evaluation": ("Evaluation", "assumptions", "bounds"),
-    "Logs": ("open_log", "sql", "examine", "Examination", "Finding", "LogMoments"),
+    "Logs": ("open_log", "sql", "examine", "Examination", "Finding", "LogMoments", "ShardedMoments"),
     "Features": ("indicator", "per_action", "embedding", "Columns"),
     "Terms of context columns": (
         "Terms", "parse", "ByType", "Cat", "Cross", "Cyclic", "DatePart", "Effect", "Log", "Number", "Ordered",

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from hieropo.moments.accumulation import Accumulator
     from hieropo.moments.statistics import Moments
     from hieropo.passes.log_moments import LogMoments
+    from hieropo.passes.sharded import ShardedMoments
     from hieropo.policies.gating import GatedPolicy
     from hieropo.policies.lower_bound import Choice, Choices, LCBPolicy, SamplingPolicy
     from hieropo.storage.load import load_policy
@@ -109,6 +110,7 @@ __all__ = [
     "Posterior",
     "SamplingPolicy",
     "SchemaError",
+    "ShardedMoments",
     "Spline",
     "Terms",
     "UnknownActionError",
@@ -169,6 +171,7 @@ _HOMES = {
     "hieropo.learners.hieropo": ("HierOPO",),
     "hieropo.learners.loading": ("load_learner",),
     "hieropo.passes.log_moments": ("LogMoments",),
+    "hieropo.passes.sharded": ("ShardedMoments",),
     "hieropo.logs": ("open_log", "sql"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

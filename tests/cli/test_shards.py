@@ -17,6 +17,7 @@ from click.testing import CliRunner
 
 from hieropo import LogMoments
 from hieropo.cli import main
+from hieropo.learners import in_shards
 from hieropo.logs.formats.paths import LogFiles, part_of_files
 from hieropo.passes.sharded import ShardedMoments
 
@@ -149,3 +150,16 @@ def test_a_merge_that_is_killed_goes_on_with_the_same_bits(log):
     ):
         assert np.array_equal(one.moments.sums, other.moments.sums)
     assert not list(Path("killed").glob(".*saving*"))
+
+
+@pytest.mark.slow
+def test_a_policy_of_shards_decides_and_says_why_it_is_not_evaluated(log, monkeypatch):
+    monkeypatch.setattr(in_shards, "JOINED", 0)
+    run(0, "moments", log, "--shards", 4, "-o", "shards", *NAMED)
+    shown = run(0, "fit", "shards", "-o", "policy")
+    assert "hieropo decide policy" in shown
+    assert "hieropo evaluate" not in shown
+    assert "60, such as" in run(0, "inspect", "policy")
+    assert "500 decisions" in run(0, "decide", "policy", log / "2.parquet", "-o", "d.parquet")
+    assert "learned from moments in shards" in run(1, "evaluate", "policy", log)
+    assert "s1" in run(0, "explain", "policy", "--task", "s1", "--moments", "shards")

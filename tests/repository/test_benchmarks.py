@@ -51,6 +51,10 @@ def documents() -> dict[str, dict[str, Any]]:
         "tasks": 10**6, "actions": 4, "width": 1, "rows": 10**7, "groups": 0, "way_up": {"root": 0.1},
         "seconds": {"sizes": 1.0, "common": 2.0, "table": 8.0, "sums": 4.0},
     }  # fmt: skip
+    in_shards = {
+        "tasks": 50, "fit_cpu": 3.0, "save_cpu": 1.0, "fit_seconds": 2.0, "save_seconds": 1.0, "evaluations": 6,
+        "resident_gb": 1.0,
+    }  # fmt: skip
     stages = dict.fromkeys(("pass", "fit", "evaluate", "decide"), point())
     slopes = dict.fromkeys(stages, 1.2)
     factor = {"base": {"rows": 5}, "sizes": [1, 2], "points": [stages, {"error": "killed"}], "slopes": slopes}
@@ -74,6 +78,10 @@ def documents() -> dict[str, dict[str, Any]]:
             "decision": {"on disk": {"p50": 1.0, "p99": 2.0, "p99.9": 3.0}},
         }},
         "crossed": {"no contexts": crossed},
+        "distributed": {"shards": {
+            "dim": 2, "shards": 4, "rows_of_a_task": 5,
+            "runs": {"in memory": in_shards | {"tasks": 100}, "in shards": in_shards | {"resident_gb": 2.5}},
+        }},
         "evaluate": {
             "": {"tasks": 3, "actions": 2, "lines": [{"rows": 10, **point()}]},
             "crossed": {"tasks": 3, "rows": 9, "evaluate": point(4.0), "certificates": point(), "shares": {"a": 0.5}},
@@ -118,6 +126,7 @@ def documents() -> dict[str, dict[str, Any]]:
 # A phrase of each table: sums, ratios and verdicts that the renderer computes.
 PHRASES = {
     "als": "| 0.50 x | 1 x, missed |", "backends": "| never | n |", "busy": "| 1.40 | 1.3, missed |",
+    "distributed": "| 2.00 x | 1.5 x, missed | 2.50 | 2, missed |",
     "choice": "| 2.0 x |", "crossed": "| 10, missed |", "evaluate": "| 8.00 | 6, missed |", "growth": "**1.20 (1)**",
     "hierarchy": "0.40 (4.0 x, 1e-02 below) | fails |",
     "moments": "| 2.00 | 1.4, missed | 3.0 x (2.2) | 4.00 | 2.50, missed |",

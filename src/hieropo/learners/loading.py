@@ -14,6 +14,7 @@ from hieropo.learners.saving import noise_identified
 from hieropo.model.gaussian import Gaussian
 from hieropo.model.task_levels import TaskLevels
 from hieropo.passes.log_moments import LogMoments, as_moments
+from hieropo.passes.sharded import as_shards
 from hieropo.rows.batches import Roles
 from hieropo.storage.layout import AnyHierarchy
 from hieropo.storage.load import StoredPolicy, load_policy
@@ -40,6 +41,12 @@ def load_learner(path: str | os.PathLike[str]) -> HierOPO:
     """
     stored = load_policy(path)
     provenance, moments, hierarchy = stored.provenance, stored.moments(), stored.hierarchy
+    if moments is None and "shards" in provenance:
+        raise ArtifactError(
+            f"{stored.path} was learned from moments in shards, {provenance['shards']}, and holds no moments: it "
+            "decides, but it is not evaluated and does not learn from more rows. Merge the shards of more rows and fit "
+            "again; or, on a machine that holds all tasks, fit ShardedMoments.joined()."
+        )
     learner_class = _LEARNERS.get(provenance.get("learner", ""))
     if (
         learner_class is None or "settings" not in provenance or "columns" not in provenance
@@ -103,7 +110,8 @@ def load_posterior(path: str | os.PathLike[str], log: Any = None) -> tuple[Store
 
 def _moments_for(stored: StoredPolicy, log: Any) -> Any:
     """Return the moments of a log, or given ones, for the feature map of a policy."""
-    made = as_moments(log)
+    shards = as_shards(log)
+    made = as_moments(log) if shards is None else shards.joined()
     if made is None:
         columns = stored.provenance.get("columns")
         if columns is None:

@@ -353,13 +353,25 @@ def _added(totals: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class ShardedMoments:
-    """The moments of a log in shards on disk, which are read one at a time.
+    """The moments of a log in shards on disk, which are read one at a time; for more tasks than memory holds.
+
+    :meth:`HierOPO.fit` takes one, or its path. ``hieropo moments LOG --shards 16 -o DIR`` writes one, too.
 
     Attributes
     ----------
     path : Path
     plan : Plan
         Feature map, columns, number of shards.
+
+    Examples
+    --------
+    >>> import pyarrow as pa, tempfile
+    >>> log = pa.table({"store": [1, 1, 2], "offer": ["a", "b", "a"], "profit": [1.0, 2.0, 0.5]})
+    >>> moments = LogMoments.of(log, task="store", action="offer", reward="profit")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     sharded = ShardedMoments.of(moments, f"{folder}/shards", shards=4)
+    ...     print(sharded, sharded.joined())
+    ShardedMoments(2 tasks, 3 rows, 4 shards) LogMoments(2 tasks, 3 rows, actions ('a', 'b'))
     """
 
     path: Path
@@ -414,6 +426,13 @@ class ShardedMoments:
                 writer._write(k, part)
         writer.finish(sketch=moments.summed.sketch, provenance=provenance)
         return cls.open(path)
+
+    @classmethod
+    def merged(
+        cls, inputs: Sequence["ShardedMoments"], path: str | os.PathLike[str], *, shards: int | None = None
+    ) -> "ShardedMoments":
+        """Add sharded moments of different rows, and write the sum; as :func:`merged`."""
+        return merged(inputs, path, shards=shards)
 
     @property
     def features(self) -> FeatureMap:

@@ -196,16 +196,16 @@ def _size(learner: Any) -> str:
 
 def _next(learner: Any, rows: Rows, output: str) -> str:
     """Return the next commands, which use the policy."""
+    from hieropo.moments.in_shards import MomentsInShards
+    from hieropo.passes.sharded import holds_shards
     from hieropo.storage.moments import holds_moments
 
     policy, rejected = shlex.quote(output), learner.rejected_
-    from hieropo.passes.sharded import holds_shards
-
     log = "LOG.parquet" if holds_moments(rows.place) or holds_shards(rows.place) else rows.words()
     lenient = " --lenient" if rejected is not None and (rejected.rows or rejected.texts) else ""
     has_actions = learner.features_.actions is not None
     commands = [f"inspect {policy}"]
-    if has_actions:  # else the log does not list the candidates that were not taken
+    if has_actions and not isinstance(learner.moments_, MomentsInShards):  # else no candidates are listed
         commands.append(f"evaluate {policy} {log}{lenient}")
     request = "" if has_actions else " --request COL"
     commands.append(f"decide {policy} REQUESTS.parquet -o decisions.parquet{request}")
