@@ -1,17 +1,19 @@
 """A fit to moments in shards equals the fit in memory: evidence, posterior, summary, and decisions to the bit."""
 
+import shutil
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from hieropo import HierOPO, InputError, LogMoments, MismatchError, PooledOPO, load_policy
+from hieropo import ArtifactError, HierOPO, InputError, LogMoments, MismatchError, PooledOPO, load_policy
 from hieropo.estimation.likelihood import Problem, evaluate
 from hieropo.estimation.reml import estimate
 from hieropo.estimation.shapes import named
 from hieropo.features.maps import per_action
 from hieropo.learners import in_shards
+from hieropo.learners.loading import load_evaluable
 from hieropo.model.posterior import condition, condition_in_shards
 from hieropo.moments import in_shards as moments_in_shards
 from hieropo.moments.in_shards import MomentsInShards
@@ -206,7 +208,6 @@ def test_methods_that_need_all_tasks_are_refused_with_the_reason(tmp_path):
         learner.decide(table)
     learner.save(tmp_path / "policy")
     for verb, call in (
-        ("evaluate", lambda: learner.evaluate(table)),
         ("explain", lambda: learner.explain("store 1")),
         ("partial_fit", lambda: learner.partial_fit(table)),
     ):
@@ -222,3 +223,41 @@ def test_a_fit_to_rows_after_one_to_shards_is_whole_again(tmp_path):
     shards_of(table, tmp_path / "s")
     learner = HierOPO().fit(tmp_path / "s").fit(table, **COLUMNS)
     assert len(learner.decide(table)) == 600
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [{}, {"task_cov": "diag", "uncertainty": "first-order"}])
+def test_an_evaluation_on_later_rows_is_that_of_one_machine(tmp_path, settings):
+    moments, _ = shards_of(log(), tmp_path / "s")
+    later = log(seed=1, n=1500, stores=430)  # 30 tasks are new
+    one, many = (HierOPO(logging="random", **settings).fit(source) for source in (moments, tmp_path / "s"))
+    many.save(tmp_path / "policy")
+    again = load_evaluable(tmp_path / "policy")
+    expected = one.evaluate(later)
+    for evaluation in (many.evaluate(later), again.evaluate(later)):
+        assert evaluation.learned_from == "no"
+        assert evaluation.new_tasks == expected.new_tasks > 0
+        place = expected.model.keys.locate(evaluation.model.keys.values)
+        for name in ("value", "gain", "gain_sd", "harm"):
+            values, there = getattr(evaluation.model, name), getattr(expected.model, name)[place]
+            assert np.allclose(values, there, rtol=0, atol=1e-6), name
+        for part in ("new", "incumbent", "difference"):
+            mine, theirs = getattr(evaluation.model, part), getattr(expected.model, part)
+            assert (mine.mean, mine.sd) == pytest.approx((theirs.mean, theirs.sd), abs=1e-7)
+        for mine, theirs in zip(evaluation.estimates, expected.estimates, strict=True):
+            assert mine.name == theirs.name
+            assert mine.gain == pytest.approx(theirs.gain, abs=1e-7)
+
+
+@pytest.mark.slow
+def test_an_evaluation_on_the_rows_of_the_fit_is_by_the_model_alone(tmp_path):
+    table = log()
+    moments, _ = shards_of(table, tmp_path / "s")
+    many = HierOPO(logging="random").fit(tmp_path / "s")
+    evaluation, expected = many.evaluate(table), HierOPO(logging="random").fit(moments).evaluate(table)
+    assert "all tasks in memory" in evaluation.refused
+    assert evaluation.model.difference.mean == pytest.approx(expected.model.difference.mean, abs=1e-7)
+    shutil.rmtree(tmp_path / "s")
+    many_path = tmp_path / "policy"
+    with pytest.raises(ArtifactError, match="does not exist"):
+        many.save(many_path)

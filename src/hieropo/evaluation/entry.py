@@ -53,7 +53,7 @@ from hieropo.evaluation.passes.judging import (
     judge,
 )
 from hieropo.evaluation.passes.propensity import Kind, Propensities, propensities_of
-from hieropo.evaluation.passes.subject import Subject
+from hieropo.evaluation.passes.subject import Subject, SubjectInShards
 from hieropo.evaluation.pessimism import PessimismChoice, choose_pessimism
 from hieropo.features.maps import FeatureMap
 from hieropo.logs.arrow.schema import check_listed
@@ -71,7 +71,7 @@ from hieropo.passes.rejection import settle
 from hieropo.policies.gating import GatedPolicy
 from hieropo.policies.lower_bound import LCBPolicy
 from hieropo.rows.batches import Batch, Roles, unit_rows
-from hieropo.rows.keys import Keys
+from hieropo.rows.keys import GrowingKeys, Keys
 
 Source = Literal["auto", "logged", "estimated", "none"]
 Batches = Callable[[], Iterable[Batch]]
@@ -172,7 +172,9 @@ def evaluate(
     overlap = learned_from(first, subject.moments, subject.sketch)
     posterior = subject.covering(first.keys)
     propensities = propensities_of(options.propensities, first, options.seed)
-    refused = propensities.refused or _gate_on_own_rows(subject, overlap)
+    refused = (
+        propensities.refused or _gate_on_own_rows(subject, overlap) or _part_on_own_rows(subject, overlap)
+    )
 
     sampled, actions = first.moments.sampled, first.counts.sum(axis=0)
     sums = FeatureSums(features, len(first.keys))
@@ -387,6 +389,16 @@ def _gate_on_own_rows(subject: Subject, overlap: Overlap) -> str | None:
     )
 
 
+def _part_on_own_rows(subject: Subject, overlap: Overlap) -> str | None:
+    if overlap == "no" or not subject.part:
+        return None
+    return (
+        "The policy was learned from these rows, of moments in shards. Importance-weighted estimates then need "
+        "policies that were learned without each fifth of the rows, and these need all tasks in memory. Evaluate it on "
+        "later rows."
+    )
+
+
 def _fitted(
     subject: Subject, overlap: Overlap, first: FirstPass, batches: Batches, posterior: Any, options: Options
 ) -> CrossFit:
@@ -451,7 +463,7 @@ def subject_of(learner: Any) -> Subject:
 
 
 def evaluated(
-    subject: Subject,
+    subject: Subject | SubjectInShards,
     log: Any,
     roles: Roles,
     options: Mapping[str, Any],
@@ -463,7 +475,7 @@ def evaluated(
 
     Parameters
     ----------
-    subject : Subject
+    subject : Subject or SubjectInShards
     log : anything that ``open_log`` takes
     roles : Roles
     options : mapping
@@ -491,6 +503,8 @@ def evaluated(
     if roles.time is None and usual_time in source.schema.names:
         roles = replace(roles, time=usual_time)
     read(source, roles, rejects=rejects)  # checks all columns before the first row is read
+    if not isinstance(subject, Subject):
+        subject = subject.of_tasks(_tasks_of(source, roles, rejects))
     passes = _Passes(source, roles, rejects)
     named = named_rivals(settings.compare, subject.features, roles)
     evaluation = evaluate(
@@ -503,6 +517,14 @@ def evaluated(
     if rejects is None:
         return evaluation
     return replace(evaluation, rejected=settle(rejects, roles, passes.n_rows, evaluation.keys))
+
+
+def _tasks_of(source: Any, roles: Roles, rejects: Rejects | None) -> Keys:
+    """Return the tasks of a log, by a pass of its own."""
+    keys = GrowingKeys()
+    for batch in read(source, roles, rejects=None if rejects is None else rejects.without_listing()):
+        keys.rows(batch.task)
+    return keys.keys()
 
 
 class _Passes:

@@ -25,7 +25,7 @@ from hieropo.estimation.crossed.mixture import CrossedHierarchies
 from hieropo.estimation.hyper.uncertainty import HyperUncertainty
 from hieropo.features.maps import FeatureMap
 from hieropo.learners.coefficients import coefficient_table
-from hieropo.learners.in_shards import refuse_in_shards, refuse_unsaved, save_in_shards
+from hieropo.learners.in_shards import refuse_in_shards, refuse_unsaved, save_in_shards, subject_in_shards
 from hieropo.learners.population import (
     PopulationSummary,
     correlation_note,
@@ -89,6 +89,7 @@ class Fitted:
             for name in ("task_levels", "hyper_uncertainty", "sketch", "noise_identified", "actions_given")
         )
         self._seconds, self.rejected_ = {}, None
+        self._shards = parts.get("shards")
         correlation = parts.get("cluster_correlation")
         self.cluster_correlation_ = None if correlation is None else np.array(correlation)
         return self
@@ -364,7 +365,6 @@ class Fitted:
         from hieropo.evaluation.entry import evaluated, subject_of
 
         policy = self._fitted()
-        refuse_in_shards(self._shards, "evaluate")
         roles = replace(
             self.roles_, levels=(), metadata=(), time=time or None,
             pscore=pscore or self.roles_.pscore, eligible=column_of(eligible, self._eligible_column(policy)),
@@ -372,7 +372,8 @@ class Fitted:
         )  # fmt: skip
         bad_rows = rejects_for(log, lenient=lenient, file=rejects, features=self.features_)
         usual_time = self.roles_.time if time is None else None
-        evaluation = evaluated(subject_of(self), log, roles, options, bad_rows, usual_time=usual_time)
+        subject = subject_of(self) if self._shards is None else subject_in_shards(self, self._shards, policy)
+        evaluation = evaluated(subject, log, roles, options, bad_rows, usual_time=usual_time)
         origin = {
             **self._provenance(policy),
             "features": self.features_.fingerprint,
@@ -525,7 +526,8 @@ class Fitted:
         population = LCBPolicy(
             self.posterior_.population, self.features_, pessimism=policy.pessimism, unseen=policy.unseen
         )
-        origin = {**self._provenance(population), "shards": str(shards.path.absolute())}
+        place = {"path": str(shards.path.absolute()), "sha256": shards.checksum}
+        origin = {**self._provenance(population), "shards": place}
         saved = save_in_shards(
             shards, self.posterior_, population, path, hyper_uncertainty=self._hyper_uncertainty,
             provenance={**origin, **provenance},

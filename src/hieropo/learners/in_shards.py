@@ -6,22 +6,28 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hieropo._utils.text import counted
 from hieropo.doctor.examination import Finding
 from hieropo.doctor.fitting import of_counts, of_moments, of_total
 from hieropo.errors import InputError
 from hieropo.estimation.hyper.uncertainty import HyperUncertainty
 from hieropo.estimation.learning import Settings
+from hieropo.evaluation.passes.subject import Subject, SubjectInShards
 from hieropo.features.maps import FeatureMap
 from hieropo.model.in_shards import PosteriorInShards
 from hieropo.model.table import PosteriorTable
 from hieropo.moments.in_shards import MomentsInShards
+from hieropo.moments.statistics import Moments
 from hieropo.passes.feasibility import refuse_too_large
 from hieropo.passes.log_moments import LogMoments
-from hieropo.passes.sharded import ShardedMoments
+from hieropo.passes.sharded import ShardedMoments, side_by_side
+from hieropo.policies.gating import GatedPolicy
 from hieropo.policies.lower_bound import LCBPolicy
 from hieropo.rows.batches import Roles
 from hieropo.rows.keys import Keys
+from hieropo.rows.task_hash import shards_of
 from hieropo.storage.save import save_policy_in_pieces
 
 JOINED = 2**26  # bytes of sums up to which shards are joined in memory
@@ -150,6 +156,55 @@ def save_in_shards(
         sketch=sharded.sketch,
         provenance=provenance,
     )
+
+
+def subject_in_shards(
+    learner: Any, sharded: ShardedMoments, policy: LCBPolicy | GatedPolicy
+) -> SubjectInShards:
+    """Return the policy of a fit to shards as an evaluation takes it: with the posterior of the tasks of its log.
+
+    Raises
+    ------
+    InputError
+        The policy lists no actions; or it has a gate.
+    """
+    posterior: PosteriorInShards = learner.posterior_
+    if isinstance(policy, GatedPolicy):
+        refuse_in_shards(sharded, "evaluate of a policy with a gate")
+    plain, features, whole = policy.ungated, learner.features_, learner.hierarchy_
+
+    def condition(moments: Any) -> Any:
+        return posterior.of_tasks(moments)
+
+    def relearn(moments: Any, features: FeatureMap) -> Any:  # noqa: ARG001 - as of all subjects
+        raise AssertionError(whole)  # an evaluation of a part does not learn again
+
+    def of_tasks(keys: Keys) -> Subject:
+        moments = moments_of_tasks(sharded, posterior.moments, keys)
+        part = condition(moments)
+        return Subject(
+            policy=LCBPolicy(part, features, pessimism=plain.pessimism, unseen=plain.unseen), moments=part.moments,
+            posterior=part, condition=condition, relearn=relearn, sketch=sharded.sketch, logging=learner.logging,
+            part=True,
+        )  # fmt: skip
+
+    empty = LCBPolicy(posterior.population, features, pessimism=plain.pessimism)
+    none = posterior.moments.none()
+    actions = Subject(empty, none, posterior.population, condition, relearn, sharded.sketch).features
+    return SubjectInShards(actions, of_tasks)
+
+
+def moments_of_tasks(sharded: ShardedMoments, sums: MomentsInShards, keys: Keys) -> Moments:
+    """Return the moments of the tasks of ``keys`` that the shards hold, in memory, with their ids."""
+    shard_of_task = shards_of(keys.values, sharded.n_shards)
+    parts = []
+    for k in np.unique(shard_of_task).tolist():
+        if sums.shard_tasks[k]:
+            ids = Keys(sharded.ids(k))
+            rows = ids.locate(keys.values[shard_of_task == k])
+            rows = np.sort(rows[rows >= 0])
+            parts.append(replace(sums.load(k).at(rows), keys=Keys(ids.values[rows])))
+    return side_by_side(parts) if parts else sums.none()
 
 
 def refuse_in_shards(sharded: ShardedMoments | None, verb: str) -> None:

@@ -10,11 +10,12 @@ from hieropo.errors import ArtifactError
 from hieropo.estimation.conditioning import condition_learned
 from hieropo.learners.baselines import FlatOPO, OracleOPO, PooledOPO
 from hieropo.learners.hieropo import HierOPO
+from hieropo.learners.in_shards import sums_to_learn_from
 from hieropo.learners.saving import noise_identified
 from hieropo.model.gaussian import Gaussian
 from hieropo.model.task_levels import TaskLevels
 from hieropo.passes.log_moments import LogMoments, as_moments
-from hieropo.passes.sharded import as_shards
+from hieropo.passes.sharded import ShardedMoments, as_shards
 from hieropo.rows.batches import Roles
 from hieropo.storage.layout import AnyHierarchy
 from hieropo.storage.load import StoredPolicy, load_policy
@@ -43,9 +44,9 @@ def load_learner(path: str | os.PathLike[str]) -> HierOPO:
     provenance, moments, hierarchy = stored.provenance, stored.moments(), stored.hierarchy
     if moments is None and "shards" in provenance:
         raise ArtifactError(
-            f"{stored.path} was learned from moments in shards, {provenance['shards']}, and holds no moments: it "
-            "decides, but it is not evaluated and does not learn from more rows. Merge the shards of more rows and fit "
-            "again; or, on a machine that holds all tasks, fit ShardedMoments.joined()."
+            f"{stored.path} was learned from moments in shards, {provenance['shards']['path']}, and holds no moments: "
+            "it decides, and `hieropo evaluate` reads the shards, but it does not learn from more rows. Merge the "
+            "shards of more rows and fit again; or, on a machine that holds all tasks, fit ShardedMoments.joined()."
         )
     learner_class = _LEARNERS.get(provenance.get("learner", ""))
     if (
@@ -64,6 +65,37 @@ def load_learner(path: str | os.PathLike[str]) -> HierOPO:
         sketch=stored.sketch, noise_identified=noise_identified(provenance),
         actions_given=provenance.get("actions_given", False),
         cluster_correlation=provenance.get("cluster_correlation"),
+    )  # fmt: skip
+
+
+@one_blas_thread
+def load_evaluable(path: str | os.PathLike[str]) -> HierOPO:
+    """Load a policy that a learner saved, for an evaluation; that of moments in shards with its shards.
+
+    Raises
+    ------
+    ArtifactError
+        As :func:`load_learner`; or the shards that the policy was learned from are not where they were, or were made
+        again.
+    """
+    stored = load_policy(path)
+    provenance, hierarchy = stored.provenance, stored.hierarchy
+    place = provenance.get("shards")
+    if place is None or hierarchy is None or stored.features is None:
+        return load_learner(path)
+    shards = ShardedMoments.open(place["path"])
+    if shards.checksum != place["sha256"]:
+        raise ArtifactError(
+            f"{stored.path} was learned from moments in shards that were at {place['path']}; the shards there were "
+            "made again since then. Fit again, or put the old ones back."
+        )
+    roles = Roles(**provenance["columns"])
+    sums = sums_to_learn_from(shards, stored.features, per_action=hierarchy.per_action)
+    return HierOPO(**_settings(stored, provenance["settings"], hierarchy)).restored(
+        policy=stored.policy, moments=sums, roles=roles, hierarchy=hierarchy, posterior=_posterior(stored, sums),
+        task_levels=TaskLevels(roles), hyper_uncertainty=stored.hyper_uncertainty, sketch=stored.sketch,
+        noise_identified=noise_identified(provenance), actions_given=provenance.get("actions_given", False),
+        shards=shards,
     )  # fmt: skip
 
 

@@ -450,6 +450,11 @@ class ShardedMoments:
         return self.plan.n_shards
 
     @property
+    def checksum(self) -> str:
+        """The SHA-256 of the document, which holds those of all shards."""
+        return str(self._document["sha256"])
+
+    @property
     def n_rows(self) -> float:
         """The number of rows of all tasks, by their weights."""
         return float(self._document["rows"])
@@ -613,24 +618,24 @@ def _joined(parts: Sequence[LogMoments]) -> LogMoments:
     """Return the moments of different tasks side by side; tables of different dtypes of ids become objects."""
     if len(parts) == 1:
         return parts[0]
-    first = next((part for part in parts if len(part)), parts[0])
-    some = [part for part in parts if len(part)] or [first]
-    values = [part.moments for part in some]
-    keys = reduce(
-        lambda union, more: union.union(more)[0], (part.keys for part in values[1:]), values[0].keys
-    )
-
-    def stacked(name: str) -> Any:
-        return np.concatenate([getattr(part, name) for part in values])
-
-    sampled = first.moments.squares is not None
-    joined = replace(
-        values[0], keys=keys, sums=stacked("sums"), rows=stacked("rows"), log_precision=stacked("log_precision"),
-        squares=stacked("squares") if sampled else None,
-    )  # fmt: skip
+    some = [part for part in parts if len(part)] or list(parts[:1])
+    joined = side_by_side([part.moments for part in some])
     levels = reduce(TaskLevels.__add__, (part.summed.task_levels for part in some))
     result = PassResult(joined, levels, RowSketch.unknown(round(joined.n_rows)))
-    return LogMoments(first.features, first.roles, result)
+    return LogMoments(some[0].features, some[0].roles, result)
+
+
+def side_by_side(parts: Sequence[Moments]) -> Moments:
+    """Return the moments of different tasks in one table; tables of different dtypes of ids become objects."""
+    keys = reduce(lambda union, more: union.union(more)[0], (part.keys for part in parts))
+
+    def stacked(name: str) -> Any:
+        return np.concatenate([getattr(part, name) for part in parts])
+
+    return replace(
+        parts[0], keys=keys, sums=stacked("sums"), rows=stacked("rows"), log_precision=stacked("log_precision"),
+        squares=stacked("squares") if parts[0].sampled else None,
+    )  # fmt: skip
 
 
 def as_shards(source: object) -> ShardedMoments | None:
@@ -716,7 +721,7 @@ def merged(
     roles = reduce(common_roles, (one.roles for one in inputs))
     sketch = _common_sketch(inputs)
     n_shards = inputs[0].n_shards if shards is None else check_shards(shards)
-    names = {"merged": [str(one._document["sha256"]) for one in inputs]}
+    names = {"merged": [one.checksum for one in inputs]}
     writer = ShardWriter.begin(path, features, roles, shards=n_shards, offset=offset, inputs=names)
     done = writer.done
     for k in range(n_shards):

@@ -126,13 +126,13 @@ def evaluate_command(directory: str, log: str, as_json: bool, **given: Any) -> N
     importance-weighted (IPS, DR) estimates;
     comparisons with simpler policies; the tasks that the policy would harm; and the limits of these estimates.
     """
-    from hieropo.learners.loading import load_learner
+    from hieropo.learners.loading import load_evaluable
     from hieropo.logs.arrow.progress_source import ProgressSource
     from hieropo.logs.bad_rows.rejects import check_listing
 
     check_listing(given["rejects"], log)
     _check(given)
-    learner = load_learner(directory)
+    learner = load_evaluable(directory)
     incumbent = _action(learner.features_, given["incumbent"])
     if given["no_compare"] and given["compare"]:
         usage_error("--no-compare and --compare contradict each other. Give one of them.")

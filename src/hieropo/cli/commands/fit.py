@@ -196,7 +196,6 @@ def _size(learner: Any) -> str:
 
 def _next(learner: Any, rows: Rows, output: str) -> str:
     """Return the next commands, which use the policy."""
-    from hieropo.moments.in_shards import MomentsInShards
     from hieropo.passes.sharded import holds_shards
     from hieropo.storage.moments import holds_moments
 
@@ -205,7 +204,7 @@ def _next(learner: Any, rows: Rows, output: str) -> str:
     lenient = " --lenient" if rejected is not None and (rejected.rows or rejected.texts) else ""
     has_actions = learner.features_.actions is not None
     commands = [f"inspect {policy}"]
-    if has_actions and not isinstance(learner.moments_, MomentsInShards):  # else no candidates are listed
+    if has_actions:  # else the log does not list the candidates that were not taken
         commands.append(f"evaluate {policy} {log}{lenient}")
     request = "" if has_actions else " --request COL"
     commands.append(f"decide {policy} REQUESTS.parquet -o decisions.parquet{request}")

@@ -44,6 +44,9 @@ class Subject:
         The setting ``logging`` of the learner.
     correlation : (K,) or (1,) array, optional
         Correlations of rewards within clusters, which the moments take into account.
+    part : bool
+        True where moments and posterior are of some of the tasks that the policy was learned from, given all of them.
+        The policy can then not be learned again without some rows.
     """
 
     policy: AnyPolicy
@@ -56,6 +59,7 @@ class Subject:
     placed: bool = False
     logging: str = "unknown"
     correlation: Array | None = None
+    part: bool = False
 
     @property
     def features(self) -> FeatureMap:
@@ -85,3 +89,19 @@ class Subject:
         if (np.asarray(self.moments.keys.locate(keys.values)) >= 0).all():
             return self.posterior
         return self.condition(self.moments.covering(keys))
+
+
+@dataclass(frozen=True, eq=False)
+class SubjectInShards:
+    """A policy to evaluate whose tasks are not all in memory.
+
+    Parameters
+    ----------
+    features : FeatureMap
+        With a list of actions.
+    of_tasks : callable
+        Returns the subject of some tasks: those of the log of the evaluation.
+    """
+
+    features: FeatureMap
+    of_tasks: Callable[[Keys], Subject]
