@@ -57,7 +57,7 @@ class SomeTasks:
             if first <= row < first + len(table.keys):
                 k = row - first
                 self._pieces.append(
-                    (table.keys.id_of(k), table.means[k], table.covs[k], float(table.rows[k]))
+                    (table.keys.id_of(k), table.means[k].copy(), table.covs[k].copy(), float(table.rows[k]))
                 )
 
     def bounds(self, population: LCBPolicy) -> dict[str, Any]:

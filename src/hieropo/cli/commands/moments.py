@@ -115,6 +115,11 @@ def of_command(log: str | None, output: str | None, as_json: bool, **given: Any)
     url, dialect = given.pop("in_database"), given.pop("sql_text")
     _check_places({"LOG": log, "--in-database": url, "--sql-text": dialect})
     if dialect is not None:
+        for name in ("shards", "part"):
+            if given.pop(name) is not None:
+                usage_error(
+                    f"--{name} is for moments, and --sql-text makes none. Give it where the moments are made."
+                )
         _print_text(dialect, output, given)
         return
     if output is None:
@@ -183,12 +188,20 @@ def _sum_in_database(url: str, output: str, given: dict[str, Any], *, as_json: b
         usage_error(
             "--type is for files of text, and the columns of a database have types. Cast them in the query."
         )
-    _check_target(output)
-    features = chosen_features(given["features"])
     rows = Rows.of(url, given)
+    target = Target.of(output, given.pop("shards"), given.pop("part"), rows)
+    if target is None:
+        _check_target(output)
+    else:
+        target.prepare()
+    features = chosen_features(given["features"])
     roles, guesses = roles_of(rows.open().schema, features, given)
     moments = LogMoments.in_database(query, url, features=features, filter=rows.filter, **roles.to_dict())
-    moments.save(output, provenance={**rows.to_dict(), "summed": "in the database"})
+    provenance = {**rows.to_dict(), "summed": "in the database"}
+    if target is not None:
+        target.report(target.write(moments, provenance), {"guesses": guesses}, as_json=as_json)
+        return
+    moments.save(output, provenance=provenance)
     _report(moments, output, {"guesses": guesses}, as_json=as_json)
 
 
