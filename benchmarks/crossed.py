@@ -19,6 +19,7 @@ import numpy as np
 import record
 
 import hieropo
+from hieropo._kernels import backend
 from hieropo.estimation.crossed.mixture import condition_hierarchies, integrate_crossed
 from hieropo.estimation.crossed.shapes import learn_shapes, part_of_tasks
 from hieropo.estimation.hyper.uncertainty import learn
@@ -77,7 +78,8 @@ def main() -> None:
     options = parser.parse_args()
     m, K, p = options.tasks, options.actions, options.width
     small = unit_moments(40, K, p, max(options.rows, 4 * p), seed=1)
-    condition_hierarchies(small, integrate_crossed(small)).table()
+    with backend.forced(backend.COMPILED):
+        condition_hierarchies(small, integrate_crossed(small)).table()
     moments = unit_moments(m, K, p, options.rows)
     some = part_of_tasks(moments, max(4_000 // p, 500))
     shapes, sizes = least(lambda: learn_shapes(some))

@@ -92,13 +92,23 @@ def runs(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def origin(document: dict[str, Any]) -> str:
     """Return sentences on the runs: when, on which processor, under which load, with which versions."""
-    sentences: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    processes: dict[tuple[str, ...], list[tuple[str, dict[str, Any]]]] = {}
     for part, run in runs(document).items():
         machine = f"on {run['processor']['count']} processors ({run['processor']['model']})"
-        load = " to ".join(f"{numbers[0]:.1f}" for numbers in run["load"].values() if numbers)
         names = ", ".join(f"{name} {number}" for name, number in run["versions"].items())
-        times = sentences.setdefault((machine, names), [])
-        times.append((f"{part} {run['made']}".strip(), load))
+        key = (
+            machine,
+            names,
+            run["command"],
+            str(run["load"]["start"]),
+        )  # parts of one process have one sentence
+        processes.setdefault(key, []).append((part, run))
+    sentences: dict[tuple[str, ...], list[tuple[str, str]]] = {}
+    for (machine, names, *_), parts in processes.items():
+        (first, _), (last, run) = parts[0], parts[-1]
+        label = first if len(parts) == 1 else f"{first} to {last}"
+        load = " to ".join(f"{numbers[0]:.1f}" for numbers in run["load"].values() if numbers)
+        sentences.setdefault((machine, names), []).append((f"{label} {run['made']}".strip(), load))
     return " ".join(
         f"Made {times[0][0]} {machine}, load {times[0][1]}, with {names}."
         if len(times) == 1
