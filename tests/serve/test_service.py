@@ -1,4 +1,5 @@
 import asyncio
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,12 @@ from served_worlds import COLUMNS, OFFERS, rewards_of, run, wait_for_windows
 from hieropo import HierOPO, InputError, examine
 from hieropo.errors import ArtifactError, SchemaError
 from hieropo.serve import Service, Settings
+from hieropo.serve.columns import RecordColumns
+from hieropo.serve.deciding import roles_of
 from hieropo.serve.journal import EVENT, ConflictError, FullError
 from hieropo.serve.messages import DecideRequest, Decision, Event, Reward
 from hieropo.serve.plain import PlainDecider
+from hieropo.storage.load import load_policy
 
 QUICK: dict[str, Any] = {"window": 10.0, "swap": "always"}
 
@@ -333,6 +337,13 @@ def test_one_conflict_among_requests_that_wait_together_leaves_the_others_alone(
     assert isinstance(answers[3], InputError)
     assert answers[4] == answers[5]
     assert len(set(answers[2:3] + answers[4:5])) == 2
+
+
+def test_a_policy_without_a_task_column_is_refused_at_the_start(policy: Path) -> None:
+    stored = load_policy(policy)
+    roles = dataclasses.replace(roles_of(stored), task=None)
+    with pytest.raises(InputError, match=r"without a task column.*Add a column"):
+        RecordColumns.of(roles, stored.features, [])
 
 
 def test_answers_are_the_same_bytes_however_they_are_put_together(policy: Path, tmp_path: Path) -> None:

@@ -71,7 +71,8 @@ class RecordColumns:
         Raises
         ------
         InputError, SchemaError
-            The policy cannot be served: candidates are rows, ids are of several types, a name is taken.
+            The policy cannot be served: candidates are rows, no column names tasks, ids are of several types, a name is
+            taken.
         """
         if features.actions is None or roles.action is None:
             raise InputError(
@@ -79,6 +80,11 @@ class RecordColumns:
                 "action column and serve that policy."
             )
         names = column_tuple(roles.task)
+        if not names:
+            raise InputError(
+                "The policy was fitted without a task column, so that a request has no task to name. Add a column with "
+                "one value to the log, fit with task=, and serve that policy."
+            )
         first = [task if isinstance(task, tuple) else (task,) for task in list(tasks)[:1000]]
         kinds = [_id_kind([task[i] for task in first], name) for i, name in enumerate(names)] if first else []
         terms = getattr(features, "terms", None)
@@ -138,9 +144,11 @@ class RecordColumns:
 
     def tasks_of(self, requests: Sequence[DecideRequest]) -> list[Any] | None:
         """Return the tasks of requests where one column names them and all are of its type; else None."""
+        if len(self.task) != 1:
+            return None
         tasks = [request.task for request in requests]
         kind = {"text": str, "int": int}[self.task[0][1]]
-        return tasks if len(self.task) == 1 and set(map(type, tasks)) == {kind} else None
+        return tasks if set(map(type, tasks)) == {kind} else None
 
     def numbers_of(self, requests: Sequence[DecideRequest]) -> Array | None:
         """Return the contexts (n, c) of requests that name no action, and whose contexts are complete and numbers.
