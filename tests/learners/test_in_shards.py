@@ -7,7 +7,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from hieropo import ArtifactError, HierOPO, InputError, LogMoments, MismatchError, PooledOPO, load_policy
+from hieropo import (
+    ArtifactError,
+    HierOPO,
+    InputError,
+    LogMoments,
+    MismatchError,
+    PooledOPO,
+    load_learner,
+    load_policy,
+)
 from hieropo.estimation.likelihood import Problem, evaluate
 from hieropo.estimation.reml import estimate
 from hieropo.estimation.shapes import named
@@ -98,8 +107,9 @@ def test_two_levels_are_those_of_one_machine(tmp_path, settings):
         assert b.between.value == pytest.approx(a.between.value, rel=1e-3)
 
 
-def test_given_hyper_parameters_give_the_answer_of_one_machine(tmp_path):
-    moments, sharded = shards_of(log(), tmp_path / "s")
+@pytest.mark.parametrize("role", [None, "weight", "precision"])
+def test_given_hyper_parameters_give_the_answer_of_one_machine(tmp_path, role):
+    moments, sharded = shards_of(log(), tmp_path / "s", **({} if role is None else {role: "weight"}))
     dense = moments.for_learning(per_action=False)
     hierarchy = estimate(dense, "diag").hierarchy
     one, many = condition(dense, hierarchy), condition_in_shards(sharded.sums(), hierarchy)
@@ -261,3 +271,21 @@ def test_an_evaluation_on_the_rows_of_the_fit_is_by_the_model_alone(tmp_path):
     many_path = tmp_path / "policy"
     with pytest.raises(ArtifactError, match="does not exist"):
         many.save(many_path)
+
+
+@pytest.mark.slow
+def test_a_gate_is_written_for_all_tasks_and_none_passes_that_was_not_evaluated(tmp_path):
+    moments, _ = shards_of(log(), tmp_path / "s")
+    later = log(seed=1, n=800, stores=200)
+    one, many = (HierOPO(logging="random").fit(source) for source in (moments, tmp_path / "s"))
+    gates = [learner.evaluate(later).gate(0.3, incumbent="none") for learner in (one, many)]
+    one.save(tmp_path / "one", policy=gates[0])
+    many.save(tmp_path / "many", policy=gates[1])
+    expected, saved = (load_policy(tmp_path / name).policy for name in ("one", "many"))
+    place = expected.table.keys.locate(saved.table.keys.values)
+    assert np.array_equal(saved.passed, expected.passed[place])
+    assert 0 < saved.passed.sum() < np.isfinite(saved.harm).sum() < len(saved.harm)
+    again = load_evaluable(tmp_path / "many").evaluate(log(seed=2, n=500))
+    assert again.model.difference.mean == pytest.approx(
+        load_learner(tmp_path / "one").evaluate(log(seed=2, n=500)).model.difference.mean, abs=1e-7
+    )

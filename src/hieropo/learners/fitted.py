@@ -521,18 +521,20 @@ class Fitted:
         self, shards: ShardedMoments, path: str | os.PathLike[str], policy: Any, provenance: Mapping[str, Any]
     ) -> Path:
         """Write the policy of a fit to shards, without moments; this learner decides from the directory then."""
-        if policy is not self.policy_:
+        gate = policy if isinstance(policy, GatedPolicy) else None
+        if gate is None and policy is not self.policy_:
             refuse_in_shards(shards, "save with policy=")
         population = LCBPolicy(
             self.posterior_.population, self.features_, pessimism=policy.pessimism, unseen=policy.unseen
         )
         place = {"path": str(shards.path.absolute()), "sha256": shards.checksum}
-        origin = {**self._provenance(population), "shards": place}
+        origin = {**self._provenance(population if gate is None else gate), "shards": place}
         saved = save_in_shards(
             shards, self.posterior_, population, path, hyper_uncertainty=self._hyper_uncertainty,
-            provenance={**origin, **provenance},
+            provenance={**origin, **provenance}, gate=gate,
         )  # fmt: skip
-        self.policy_ = load_policy(saved).policy
+        if policy is self.policy_:
+            self.policy_ = load_policy(saved).policy
         return saved
 
 

@@ -141,6 +141,7 @@ def save_in_shards(
     *,
     hyper_uncertainty: HyperUncertainty,
     provenance: Mapping[str, Any],
+    gate: GatedPolicy | None = None,
 ) -> Path:
     """Write the policy of a fit to shards; parameters and errors as of :func:`save_policy_in_pieces`."""
     return save_policy_in_pieces(
@@ -154,6 +155,7 @@ def save_in_shards(
         log_evidence=posterior.log_evidence,
         hyper_uncertainty=hyper_uncertainty,
         sketch=sharded.sketch,
+        gate=gate,
         provenance=provenance,
     )
 
@@ -166,11 +168,9 @@ def subject_in_shards(
     Raises
     ------
     InputError
-        The policy lists no actions; or it has a gate.
+        The policy lists no actions.
     """
     posterior: PosteriorInShards = learner.posterior_
-    if isinstance(policy, GatedPolicy):
-        refuse_in_shards(sharded, "evaluate of a policy with a gate")
     plain, features, whole = policy.ungated, learner.features_, learner.hierarchy_
 
     def condition(moments: Any) -> Any:
@@ -182,8 +182,9 @@ def subject_in_shards(
     def of_tasks(keys: Keys) -> Subject:
         moments = moments_of_tasks(sharded, posterior.moments, keys)
         part = condition(moments)
+        acting = LCBPolicy(part, features, pessimism=plain.pessimism, unseen=plain.unseen)
         return Subject(
-            policy=LCBPolicy(part, features, pessimism=plain.pessimism, unseen=plain.unseen), moments=part.moments,
+            policy=_gated(acting, policy), moments=part.moments,
             posterior=part, condition=condition, relearn=relearn, sketch=sharded.sketch, logging=learner.logging,
             part=True,
         )  # fmt: skip
@@ -192,6 +193,16 @@ def subject_in_shards(
     none = posterior.moments.none()
     actions = Subject(empty, none, posterior.population, condition, relearn, sharded.sketch).features
     return SubjectInShards(actions, of_tasks)
+
+
+def _gated(part: LCBPolicy, policy: LCBPolicy | GatedPolicy) -> LCBPolicy | GatedPolicy:
+    """Return the policy of some tasks with the gate that the policy of all has."""
+    if not isinstance(policy, GatedPolicy):
+        return part
+    rows = np.asarray(policy.table.keys.locate(part.table.keys.values))
+    harm = np.full(len(rows), np.nan)
+    harm[rows >= 0] = policy.harm[rows[rows >= 0]]
+    return replace(policy, policy=part, harm=harm)
 
 
 def moments_of_tasks(sharded: ShardedMoments, sums: MomentsInShards, keys: Keys) -> Moments:

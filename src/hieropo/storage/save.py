@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hieropo._utils.arrays import Array
 from hieropo.errors import MismatchError
 from hieropo.estimation.hyper.uncertainty import HyperUncertainty, hyper_uncertainty_to_dict
 from hieropo.model.gaussian import Gaussian
@@ -89,7 +90,7 @@ def save_policy(  # noqa: PLR0913 - the parts of a fit
     with writing(path, layout.POLICY) as folder:
         document["files"] = _write_tables(folder, policy, moments, hierarchy)
         if gate is not None:
-            document["files"][layout.GATE] = _write_gate(folder, gate)
+            document["files"][layout.GATE] = _write_gate(folder, gate.harm)
         (folder / layout.POLICY.document).write_bytes(layout.encode(document))
     return Path(os.path.realpath(path))
 
@@ -121,6 +122,7 @@ def save_policy_in_pieces(  # noqa: PLR0913 - the parts of a fit
     log_evidence: float | None = None,
     hyper_uncertainty: HyperUncertainty = None,
     sketch: RowSketch | None = None,
+    gate: GatedPolicy | None = None,
     provenance: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a policy whose table comes in pieces, of which one is in memory at a time; it holds no moments.
@@ -137,6 +139,8 @@ def save_policy_in_pieces(  # noqa: PLR0913 - the parts of a fit
         Of all tables together.
     ids : IdKind
         Of all tables together.
+    gate : GatedPolicy, optional
+        The gate of some of the tasks; no other task passes it.
     """
     _check_parts(population, None, hierarchy, None if hyper_uncertainty is not None else hyper)
     document = _describe(population, None, hierarchy, hyper)
@@ -144,15 +148,22 @@ def save_policy_in_pieces(  # noqa: PLR0913 - the parts of a fit
         document["doubt"] = hyper_uncertainty_to_dict(hyper_uncertainty)
     if sketch is not None:
         document["row_sketch"] = sketch.to_dict()
+    if gate is not None:
+        document["gate"] = _gate(gate)
     document |= {"tasks": tasks, "log_evidence": log_evidence, "provenance": plain_json(provenance or {})}
     with writing(path, layout.POLICY) as folder:
-        document["files"], document["check"] = _write_pieces(folder, population, tables, tasks, ids)
+        document["files"], document["check"] = _write_pieces(folder, population, tables, tasks, ids, gate)
         (folder / layout.POLICY.document).write_bytes(layout.encode(document))
     return Path(os.path.realpath(path))
 
 
 def _write_pieces(
-    folder: Path, population: LCBPolicy, tables: Iterable[PosteriorTable], tasks: int, ids: IdKind
+    folder: Path,
+    population: LCBPolicy,
+    tables: Iterable[PosteriorTable],
+    tasks: int,
+    ids: IdKind,
+    gate: GatedPolicy | None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Write the tables of a policy piece by piece; return the entries of the files, and of the self-check."""
     from hieropo.storage import arrow
@@ -168,6 +179,7 @@ def _write_pieces(
     }
     table = StreamedTable.create(folder / layout.TASKS, tasks, layouts)
     codes, checked = np.empty(0, dtype="<i8"), SomeTasks.of(tasks)
+    harm = np.full(0 if gate is None else tasks, np.nan)
     first, texts = 0, 0
     with (folder / layout.TASKS).open("r+b") as file:
         for part in tables:
@@ -183,6 +195,9 @@ def _write_pieces(
             checks = row_checksums(part_codes, part.rows, means, covs, first)
             table.put(file, "checksum", 4 * first, checks)
             checked.add(part, first)
+            if gate is not None:
+                rows = np.asarray(gate.table.keys.locate(values))
+                harm[first : first + len(values)][rows >= 0] = gate.harm[rows[rows >= 0]]
             first += len(values)
     order = np.argsort(codes, kind="stable")
     lookup = {"code": arrow.numbers(codes[order]), "row": arrow.numbers(order)}
@@ -190,6 +205,8 @@ def _write_pieces(
         layout.TASKS: table.entry(),
         layout.LOOKUP: arrow.write_table(folder / layout.LOOKUP, lookup),
     }
+    if gate is not None:
+        files[layout.GATE] = _write_gate(folder, harm)
     return files, checked.bounds(population)
 
 
@@ -217,10 +234,10 @@ def _gate(gate: GatedPolicy) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _write_gate(folder: Path, gate: GatedPolicy) -> dict[str, Any]:
+def _write_gate(folder: Path, harm: Array) -> dict[str, Any]:
     from hieropo.storage import arrow
 
-    return arrow.write_table(folder / layout.GATE, {"harm": arrow.numbers(gate.harm)})
+    return arrow.write_table(folder / layout.GATE, {"harm": arrow.numbers(harm)})
 
 
 def _check_parts(

@@ -6,6 +6,7 @@ import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ class Plan:
             document["inputs"],
         )  # fmt: skip
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """The SHA-256 of the plan, which every shard names."""
         return hashlib.sha256(layout.encode(self.to_dict())).hexdigest()

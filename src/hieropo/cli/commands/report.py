@@ -85,7 +85,7 @@ def report_command(directory: str, log: str, as_json: bool, **given: Any) -> Non
     The report is one file that needs no network. The same policy, log and options give the same bytes. --json prints
     the same content.
     """
-    from hieropo.learners.loading import load_learner
+    from hieropo.learners.loading import load_evaluable
     from hieropo.logs.arrow.writing import check_target
     from hieropo.logs.bad_rows.rejects import check_listing
     from hieropo.report.page import write_page
@@ -97,7 +97,7 @@ def report_command(directory: str, log: str, as_json: bool, **given: Any) -> Non
     if output is not None:
         check_target(Path(output), "report.html")  # before an evaluation that takes long
     check_listing(given["rejects"], log)
-    learner = load_learner(directory)
+    learner = load_evaluable(directory)
     rows, aside = Rows.of(log, given), takes_rejects(given)
     settings = {name: given[name] for name in _SETTINGS} | {"eligible": eligible_of(given)}
     settings["compare"] = not given["no_compare"]
