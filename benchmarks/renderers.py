@@ -502,15 +502,19 @@ PEERS = "--mixedlm-rs {mixedlm-rs} --statsmodels {statsmodels} --data {data}"
 
 
 def distributed_table(parts: Parts) -> str:
-    results, rows = parts["shards"], []
-    base = results["runs"]["in memory"]
+    return joined(*(shards_table(name, results) for name, results in parts.items()))
+
+
+def shards_table(name: str, results: Results) -> str:
+    """Return the table of fits in shards and in memory under one prior."""
+    rows = []
     per_task = {name: run_seconds(run) / run["tasks"] for name, run in results["runs"].items()}
-    for name, run in results["runs"].items():
-        in_shards = name != "in memory"
-        ratio = per_task[name] / per_task["in memory"]
+    for place, run in results["runs"].items():
+        in_shards = place != "in memory"
+        ratio = per_task[place] / per_task["in memory"]
         rows.append([
-            name, f"{run['tasks']:,}", small(run["fit_cpu"]), small(run["save_cpu"]),
-            small(1e6 * per_task[name]), f"{ratio:.2f} x", goal(ratio, 1.5, unit=" x") if in_shards else "",
+            place, f"{run['tasks']:,}", small(run["fit_cpu"]), small(run["save_cpu"]),
+            small(1e6 * per_task[place]), f"{ratio:.2f} x", goal(ratio, 1.5, unit=" x") if in_shards else "",
             small(run["resident_gb"]), goal(run["resident_gb"], 2) if in_shards else "",
         ])  # fmt: skip
     head = [
@@ -524,9 +528,8 @@ def distributed_table(parts: Parts) -> str:
         "resident, GB",
         "goal",
     ]
-    size = (
-        f"{results['dim']} features, {results['shards']} shards, {base['evaluations']} evaluations in memory"
-    )
+    width = f"{results['actions']} actions of {results['dim']}" if results["actions"] else f"{results['dim']}"
+    size = f"{name}: {width} coefficients, {results['shards']} shards"
     return joined(f"{size}; CPU seconds of both cores.", table(head, rows))
 
 
@@ -567,7 +570,13 @@ PROGRAMS = {
     "busy": Program(busy_table, (Run("--tasks 3000 --rows 60000"),)),
     "off_policy": Program(off_policy_text, (Run("--peer {sb-obp} --rows 1000000 --tasks 10000"),)),
     "evaluate": Program(evaluate_table, (Run("1000000 3000000"), Run("--crossed", ("crossed",)))),
-    "distributed": Program(distributed_table, (Run("--tasks 4000000 --in-memory 1000000", ("shards",)),)),
+    "distributed": Program(
+        distributed_table,
+        (
+            Run("--tasks 4000000 --in-memory 1000000", ("two levels",)),
+            Run("--tasks 2000000 --in-memory 1000000 --actions 4 --dim 2", ("crossed",)),
+        ),
+    ),
     "growth": Program(growth_table, (Run(parts=("rows", "tasks", "features", "actions", "threads")),)),
     "als": Program(als_table, (Run("{data}/ml1m_ratings_notime.parquet --repeat 3", needs=("cmfrec",)),)),
     "serve": Program(

@@ -52,8 +52,7 @@ def documents() -> dict[str, dict[str, Any]]:
         "seconds": {"sizes": 1.0, "common": 2.0, "table": 8.0, "sums": 4.0},
     }  # fmt: skip
     in_shards = {
-        "tasks": 50, "fit_cpu": 3.0, "save_cpu": 1.0, "fit_seconds": 2.0, "save_seconds": 1.0, "evaluations": 6,
-        "resident_gb": 1.0,
+        "tasks": 50, "fit_cpu": 3.0, "save_cpu": 1.0, "fit_seconds": 2.0, "save_seconds": 1.0, "resident_gb": 1.0,
     }  # fmt: skip
     stages = dict.fromkeys(("pass", "fit", "evaluate", "decide"), point())
     slopes = dict.fromkeys(stages, 1.2)
@@ -78,8 +77,8 @@ def documents() -> dict[str, dict[str, Any]]:
             "decision": {"on disk": {"p50": 1.0, "p99": 2.0, "p99.9": 3.0}},
         }},
         "crossed": {"no contexts": crossed},
-        "distributed": {"shards": {
-            "dim": 2, "shards": 4, "rows_of_a_task": 5,
+        "distributed": {"two levels": {
+            "dim": 2, "actions": 0, "shards": 4, "rows_of_a_task": 5,
             "runs": {"in memory": in_shards | {"tasks": 100}, "in shards": in_shards | {"resident_gb": 2.5}},
         }},
         "evaluate": {

@@ -139,7 +139,8 @@ class MomentsInShards:
 
     def of_tasks(self, values: Callable[[Moments], Array]) -> Array:
         """Return a number (m,) of each task, by a function of the moments of a shard."""
-        return np.concatenate([np.zeros(0), *(values(shard) for shard in self.shards())])
+        copies = (np.array(values(shard)) for shard in self.shards())  # views would keep all shards mapped
+        return np.concatenate([np.zeros(0), *copies])
 
     def summed(self, values: Callable[[Moments], float]) -> float:
         """Return the sum over shards of a function of their moments."""
