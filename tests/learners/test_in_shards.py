@@ -1,6 +1,7 @@
 """A fit to moments in shards equals the fit in memory: evidence, posterior, summary, and decisions to the bit."""
 
 import shutil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from hieropo.estimation.shapes import named
 from hieropo.features.maps import per_action
 from hieropo.learners import in_shards
 from hieropo.learners.loading import load_evaluable
+from hieropo.model.hierarchy import Hierarchy
 from hieropo.model.posterior import condition, condition_in_shards
 from hieropo.moments import in_shards as moments_in_shards
 from hieropo.moments.in_shards import MomentsInShards
@@ -289,3 +291,28 @@ def test_a_gate_is_written_for_all_tasks_and_none_passes_that_was_not_evaluated(
     assert again.model.difference.mean == pytest.approx(
         load_learner(tmp_path / "one").evaluate(log(seed=2, n=500)).model.difference.mean, abs=1e-7
     )
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux lists maps")
+def test_one_shard_is_mapped_at_a_time(tmp_path):
+    def mapped() -> int:
+        return Path("/proc/self/maps").read_text(encoding="utf-8").count(str(tmp_path))
+
+    for action in ("offer", None):
+        _, sharded = shards_of(log(n=500), tmp_path / f"{action}", action=action)
+        sums = sharded.sums()
+        kept = [
+            sums.rows_of_tasks(),
+            sums.thinned(4),
+            sums.gathered(np.arange(5)),
+            sharded.ids(0),
+            sharded.total,
+        ]
+        assert not mapped(), len(kept)
+        posterior = condition_in_shards(sums, Hierarchy(None, np.eye(sums.dim), 1.0))
+        assert not mapped()
+        for part in posterior.shards():
+            assert mapped() <= 1
+            kept.append(part.table().means)
+        del part
+        assert not mapped()
