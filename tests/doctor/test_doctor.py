@@ -233,7 +233,8 @@ FINDINGS: list[tuple[str, str, Callable[[Columns], Columns], dict[str, object]]]
         "propensities do not match", "limits",
         where(p=lambda log: RNG.permutation(log["p"])), {},
     ),
-    ("the incumbent knew something", "limits", knowing, {}),
+    ("the incumbent knew something", "note", knowing, {}),
+    ("the incumbent knew something", "limits", knowing, {"time": None}),
     ("adaptive logging", "note", learning, WITHOUT_P),
     ("actions flee rewards", "limits", lambda log: learning(log, -1.0), WITHOUT_P),
     (

@@ -459,7 +459,7 @@ def test_an_incumbent_that_knew_or_learned_is_told_and_a_random_one_is_not() -> 
         assert (match is None) == (limits == ()), (kind, logging, limits)
         assert match is None or match in limits[0]
     with pytest.warns(HieropoWarning, match="the incumbent knew something"):
-        HierOPO().fit(table("knows"), **columns)
+        HierOPO().fit(table("knows").drop(["when"]), **{**columns, "time": None})
     rows = table("learns")
     learner = HierOPO(logging="random").fit(rows, **columns)
     mixed = rows.set_column(3, "when", rows["when"].take(pa.array(rng.permutation(len(rows)))))

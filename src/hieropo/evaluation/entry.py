@@ -441,7 +441,7 @@ def _limits(
 def subject_of(learner: Any) -> Subject:
     """Return the policy of a fitted learner, with functions that learn it again."""
     hierarchy, hyper_uncertainty = learner.hierarchy_, learner._hyper_uncertainty
-    settings = learner._settings_of()
+    settings = learner._settings_in_force()
 
     return Subject(
         policy=learner.policy_,
@@ -456,7 +456,7 @@ def subject_of(learner: Any) -> Subject:
             for name in ("task_cov", "hyper", "known", "mu")
         ),
         sketch=learner._sketch,
-        logging=learner.logging,
+        logging=learner.logging_,
         placed=bool(getattr(hierarchy, "levels", ())) or getattr(hierarchy, "metadata", None) is not None,
         correlation=learner.cluster_correlation_,
     )

@@ -313,6 +313,11 @@ class Fitted:
     def _note(self) -> str:
         """Return sentences on the origin of the features and on the correlation within clusters."""
         notes = [features_note(self.features_)]
+        if self.logging_ != self.logging:  # type: ignore[attr-defined]  # of learners
+            notes.append(
+                "How often the incumbent took each action in a task is used as evidence of what it knew, as "
+                "metadata of the task: actions do not react to earlier rewards, and the log evidence is for it."
+            )
         if self.cluster_correlation_ is not None:
             notes.append(
                 correlation_note(str(self.roles_.cluster), self.features_.actions, self.cluster_correlation_)

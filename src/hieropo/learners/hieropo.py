@@ -13,7 +13,8 @@ from hieropo.doctor.collecting import LogStatistics
 from hieropo.doctor.examination import Finding
 from hieropo.doctor.fitting import of_counts, of_learning, of_moments, of_rows, raise_or_warn
 from hieropo.doctor.in_pass import PassStatistics
-from hieropo.errors import InputError, SchemaError, UnknownActionError
+from hieropo.doctor.rules import incumbent
+from hieropo.errors import InputError, SchemaError, UnknownActionError, warn
 from hieropo.estimation.clusters import learn_correlations
 from hieropo.estimation.crossed.mixture import CrossedHierarchies
 from hieropo.estimation.hyper.uncertainty import Uncertainty
@@ -37,7 +38,13 @@ from hieropo.learners.in_shards import (
     refuse_unsuitable,
     sums_to_learn_from,
 )
-from hieropo.logging_policy.incumbents import Logging
+from hieropo.logging_policy.incumbents import (
+    CLEAR,
+    Logging,
+    crossed_knowledge,
+    has_intercepts,
+    uses_choices,
+)
 from hieropo.logs.bad_rows.rejects import Rejects, rejects_for
 from hieropo.logs.encoding import opened_log, opened_requests
 from hieropo.logs.reading import check_log
@@ -117,6 +124,8 @@ class HierOPO(Fitted, Estimator):
         How the logging policy (the incumbent) chose its actions. "random": independently of what it knew of the tasks.
         "frozen": by knowledge of the tasks from before the log. How often, and in which contexts, it took each action
         then carries that knowledge, and is used as metadata. "adaptive": it learned from these rows as they came.
+        "unknown": the fit takes it as "frozen" where the log's own tests say so, which need a column of times
+        (``time=``), and as "random" otherwise, with a warning where that is in doubt.
     roles : mapping, optional
         Columns by role, as the parameters of :meth:`fit` name them, for use as a scikit-learn estimator:
         ``HierOPO(roles={"task": "store", "action": "offer"}).fit(X, y)``. Columns named in a fit come first.
@@ -458,7 +467,22 @@ class HierOPO(Fitted, Estimator):
         warn_of_gate(self.policy_)
         moments = _with_actions_of(features, self.moments_, self.features_) + summed.moments
         sketch = self._sketch + summed.sketch
-        return self._learn(moments, features, roles, summed.task_levels, sketch, settings)
+        return self._learn(
+            moments, features, roles, summed.task_levels, sketch, self._with_later_rows(settings)
+        )
+
+    def _with_later_rows(self, settings: Settings) -> Settings:
+        """Return the settings for rows that are added, and may be choices of this policy; warn of dropped evidence."""
+        if self.logging != "unknown":
+            return settings
+        if self.logging_ == self.logging:
+            return replace(settings, logging="adaptive")
+        warn(
+            "The fit used the shares of the incumbent's actions as evidence of what it knew. Rows that are added "
+            "later may be choices of this policy, which knows the tasks by their rewards, so partial_fit does not "
+            "use shares. If no policy learned from the rows of either log, fit both with logging='frozen'."
+        )
+        return replace(settings, logging="random")
 
     def _encoded_context(self, columns: dict[str, Any]) -> dict[str, Any]:
         """Return columns by role, with the context columns that the features make of those of the log."""
@@ -501,6 +525,10 @@ class HierOPO(Fitted, Estimator):
         moments = mapped.for_learning(per_action=per_action)
         return features, replace(mapped.summed, moments=moments, task_levels=task_levels)
 
+    def _settings_in_force(self) -> Settings:
+        """Return the settings with the incumbent as the fit took it."""
+        return replace(self._settings_of(), logging=self.logging_)
+
     def _settings_of(self) -> Settings:
         return Settings(self.task_cov, self.hyper, self.uncertainty, self.known, self.logging)
 
@@ -541,7 +569,11 @@ class HierOPO(Fitted, Estimator):
         with explained(*inputs):
             correlation, moments = self._correlated(moments, clusters, features, task_levels, settings)
             learned = self.learned_from(moments, features, task_levels, settings)
-        if self.logging == "unknown" and isinstance(moments, Moments):
+            informed = self._informed(learned, moments, features, task_levels, settings)
+        if informed is not None:
+            gain = informed.posterior.log_evidence - learned.posterior.log_evidence
+            learned, findings = informed, (*findings, incumbent.used(roles, gain))
+        elif self.logging == "unknown" and settings.logging != "random" and isinstance(moments, Moments):
             findings += raise_or_warn(of_learning(moments, features, roles, learned, self._collected))
         posterior = learned.posterior
         policy = LCBPolicy(
@@ -565,6 +597,37 @@ class HierOPO(Fitted, Estimator):
         self._task_levels, self._sketch = task_levels, sketch
         self._hyper_uncertainty, self._noise_identified = learned.hyper_uncertainty, learned.noise_identified
         return self
+
+    def _informed(
+        self,
+        learned: Learning,
+        moments: Any,
+        features: FeatureMap,
+        task_levels: TaskLevels,
+        settings: Settings,
+    ) -> Learning | None:
+        """Return what is learned with the incumbent's choices as evidence; None where the log does not ask for it.
+
+        It asks where shares of actions differ between tasks and are larger where actions pay, rows in the order of
+        their times show no reaction to rewards, and the log evidence with the choices is above that without by log 10.
+        """
+        described = bool(task_levels.levels()) or task_levels.metadata() is not None
+        asked = settings.logging == "unknown" and self.known is None and self._collected is not None
+        if not asked or described or not moments.per_action or not has_intercepts(features):
+            return None
+        if not incumbent.seems_frozen(self._collected):
+            return None
+        z = crossed_knowledge(moments, features, learned.hierarchy.central())  # type: ignore[union-attr]  # crossed
+        if z is None or z <= 0.0:
+            return None
+        informed = self.learned_from(moments, features, task_levels, replace(settings, logging="frozen"))
+        gain = informed.posterior.log_evidence - learned.posterior.log_evidence
+        return informed if uses_choices(informed.hierarchy) and gain > CLEAR else None
+
+    @property
+    def logging_(self) -> Logging:
+        """``logging`` as the fit took it: "frozen" where the log's own tests said so."""
+        return "frozen" if uses_choices(self.hierarchy_) else self.logging
 
     def _correlated(
         self,

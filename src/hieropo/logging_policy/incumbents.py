@@ -14,8 +14,9 @@ kappa for intercepts and one for slopes, since it may have known only one of the
 rows, its choices repeat the information of the rewards, and must not be used.
 """
 
+import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -37,6 +38,7 @@ Logging = Literal["random", "frozen", "adaptive", "unknown"]
 
 NAME = "how often the incumbent took the action"
 WHERE = "in which contexts the incumbent took the action"
+CLEAR = math.log(10.0)  # log evidence for the incumbent's choices, from which a fit uses them by itself
 KNEW = 4.0  # kappa in standard errors from which the incumbent is reported as informed
 _MAX_DIM = 200  # features up to which joint posteriors of tasks are used
 _MIN_RANGE = 0.01  # of log shares, below which they are taken as equal
@@ -51,7 +53,7 @@ def action_counts(moments: Moments, features: FeatureMap) -> Array:
     InputError
         The map does not give each action an intercept of its own.
     """
-    if not _has_intercepts(features):
+    if not has_intercepts(features):
         raise InputError(
             "logging='frozen' uses the shares of actions as metadata of intercepts, and this feature map does not give "
             "each action an intercept of its own. Use features='per-action' or 'indicator'."
@@ -63,7 +65,7 @@ def action_counts(moments: Moments, features: FeatureMap) -> Array:
     return np.asarray(ones[:, :: moments.dim // count])
 
 
-def _has_intercepts(features: FeatureMap) -> bool:
+def has_intercepts(features: FeatureMap) -> bool:
     """Return True where each action has an intercept of its own."""
     return isinstance(features, Crossed) and features.table is None and features.intercept
 
@@ -113,6 +115,12 @@ def informed_metadata(moments: Moments, features: FeatureMap) -> Metadata | None
     return Metadata(moments.keys, values[:, :, differ], tuple(names.tolist()))
 
 
+def uses_choices(hierarchy: Any) -> bool:
+    """Return True where a hierarchy takes the incumbent's choices as metadata of its tasks."""
+    metadata = getattr(hierarchy, "metadata", None)
+    return metadata is not None and not {NAME, WHERE}.isdisjoint(metadata.names)
+
+
 def _context_sums(moments: Moments, count: int) -> tuple[Array, Array]:
     """Return the sums of x over the rows of each action, (m, K, c), and of x x' over all rows, (m, c, c)."""
     if moments.per_action:
@@ -138,7 +146,7 @@ def knowledge(moments: Moments, features: FeatureMap, hierarchy: Hierarchy) -> f
     normal where the incumbent knew nothing of the tasks, and large where it did. It is also large for an incumbent that
     learned from these rows, which :class:`Reactions` tests.
     """
-    if not _has_intercepts(features) or hierarchy.levels or hierarchy.metadata is not None:
+    if not has_intercepts(features) or hierarchy.levels or hierarchy.metadata is not None:
         return None
     sample = (
         moments.select(moments.tasks[:: -(-len(moments) // _MAX_TASKS)])

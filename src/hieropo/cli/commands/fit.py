@@ -66,7 +66,8 @@ LEARNERS = {"hier": "HierOPO", "flat": "FlatOPO", "pooled": "PooledOPO"}
     "--logging", type=click.Choice(["unknown", "random", "frozen", "adaptive"]), default="unknown", show_default=True,
     help="How the logging policy (the incumbent) chose. random: independently of what it knew of the tasks. frozen: by "
     "knowledge of the tasks from before the log; how often it took an action then carries this knowledge, and is used. "
-    "adaptive: it learned from these rows. With --algorithm hier only.",
+    "adaptive: it learned from these rows. unknown: frozen where the log's own tests, which need --time, say so. With "
+    "--algorithm hier only.",
 )  # fmt: skip
 @click.option(
     "--unseen", type=click.Choice(["prior", "error"]), default="prior", show_default=True,

@@ -1,5 +1,6 @@
 """Rules about the logging policy (incumbent): overlap, knowledge of the tasks, adaptation to rewards."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -28,6 +29,8 @@ from hieropo.rows.keys import Keys
 Seems = Literal["without chance", "adaptive", "frozen", "frozen or adaptive", "in turns", "random", "unknown"]
 
 REACTED = 3.5  # standard errors
+_CALM = 2.5  # standard errors; in simulations an incumbent whose shares had come to differ showed 3 or more
+_MOST = math.log(1e6)
 DIFFERS, BY = (
     4.0,
     0.005,
@@ -190,13 +193,43 @@ def logging(stats: LogStatistics, logging_policy: Incumbent | None) -> Iterator[
     yield from reacting(stats, logging_policy.reaction)
     if logging_policy.knew is not None and abs(logging_policy.knew) > KNEW:
         yield from knowing(
-            logging_policy.knew, stats.roles, logging_policy.reaction, logging_policy.unordered
-        )
+            logging_policy.knew, stats.roles, logging_policy.reaction, logging_policy.unordered,
+            usable=seems_frozen(stats),
+        )  # fmt: skip
 
 
 def reaction_of(stats: LogStatistics) -> Sign | None:
     """Test whether actions react to earlier rewards; None where that cannot be tested."""
     return None if stats.roles.action is None or unordered(stats) else reaction(stats.cells.complete_tasks())
+
+
+def seems_frozen(stats: LogStatistics) -> bool:
+    """Return True where shares of actions differ between tasks, and actions do not react to earlier rewards.
+
+    False where the log does not tell: the order of rows is not that of a column of times, or rows are a sample.
+    """
+    reacts = None if stats.sampled else reaction_of(stats)
+    if reacts is None or not -REACTED <= reacts.z <= _CALM:
+        return False
+    counts = stats.cells.complete_tasks().counts
+    differs = None if always_one_action(counts) is not None else difference(counts)
+    return differs is not None and differs.z > DIFFERS and differs.effect > BY
+
+
+def used(roles: Roles, gain: float) -> Finding:
+    """Return the finding that a fit used the incumbent's choices; ``gain`` is the log evidence for that."""
+    return Finding(
+        "note", "the incumbent knew something", f"column {roles.action!r}",
+        f"Actions were taken more often in tasks where they pay (odds of {_odds(gain)} to 1), and do not react to "
+        "earlier rewards: the incumbent knew something about the tasks. The fit uses its shares of actions as "
+        "evidence, as with logging='frozen'.",
+        "Fit with logging='random' if the actions were drawn without knowledge of the tasks, or with "
+        "logging='adaptive' if the incumbent learned from these rows.",
+    )  # fmt: skip
+
+
+def _odds(gain: float) -> str:
+    return f"{round(math.exp(gain)):,}" if gain < _MOST else "more than a million"
 
 
 def reacting(stats: LogStatistics, reacts: Sign | None) -> Iterator[Finding]:
@@ -219,8 +252,13 @@ def reacting(stats: LogStatistics, reacts: Sign | None) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def knowing(z: float, roles: Roles, reacts: Sign | None, unordered: str | None = None) -> Iterator[Finding]:
-    """Yield a finding where actions were taken more often, or less often, in tasks where they pay."""
+def knowing(
+    z: float, roles: Roles, reacts: Sign | None, unordered: str | None = None, *, usable: bool = False
+) -> Iterator[Finding]:
+    """Yield a finding where actions were taken more often, or less often, in tasks where they pay.
+
+    ``usable`` is True where a fit to come may take the incumbent as frozen by itself.
+    """
     if z < 0:
         yield Finding(
             "limits", "actions where they do not pay", f"column {roles.reward!r}",
@@ -230,6 +268,15 @@ def knowing(z: float, roles: Roles, reacts: Sign | None, unordered: str | None =
         return
     if reacts is not None and reacts.z > REACTED:
         return  # adaptation to these rows is ignorable given the rewards
+    if usable:
+        yield Finding(
+            "note", "the incumbent knew something", f"column {roles.action!r}",
+            f"Actions were taken more often in tasks where they pay (z = {z:.1f}), and do not react to earlier "
+            "rewards: the incumbent knew something about the tasks.",
+            "A fit uses its shares of actions as evidence where the rewards support that. Fit with logging='random' "
+            "if the actions were drawn without knowledge of the tasks.",
+        )  # fmt: skip
+        return
     caveat = f" (the log does not tell which: {unordered})" if unordered else ""
     yield Finding(
         "limits", "the incumbent knew something", f"column {roles.action!r}",
