@@ -612,10 +612,13 @@ class HierOPO(Fitted, Estimator):
         their times show no reaction to rewards, and the log evidence with the choices is above that without by log 10.
         """
         described = bool(task_levels.levels()) or task_levels.metadata() is not None
-        asked = settings.logging == "unknown" and self.known is None and self._collected is not None
-        if not asked or described or not moments.per_action or not has_intercepts(features):
+        if self._collected is None or settings.logging != "unknown" or self.known is not None or described:
             return None
-        if not incumbent.seems_frozen(self._collected):
+        if (
+            not moments.per_action
+            or not has_intercepts(features)
+            or not incumbent.seems_frozen(self._collected)
+        ):
             return None
         z = crossed_knowledge(moments, features, learned.hierarchy.central())  # type: ignore[union-attr]  # crossed
         if z is None or z <= 0.0:
