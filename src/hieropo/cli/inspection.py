@@ -24,6 +24,14 @@ _BINS, _DRAWN = 30, 20
 _HALF = 1.959964  # standard deviations on either side of a 95 % interval
 
 
+def differs_in_words(probability: float) -> str:
+    """Return a sentence on the probability that the effects of actions in a task are unusually large."""
+    return (
+        "The effects of actions in this task are at least twice as large as in three quarters of the tasks with "
+        f"probability {probability:.2g}."
+    )
+
+
 def _set_aside(rejected: dict[str, Any] | None) -> str:
     if not rejected or not rejected["rows"]:
         return ""

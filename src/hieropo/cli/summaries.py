@@ -8,11 +8,11 @@ import numpy as np
 from hieropo._utils.packed import unpack
 from hieropo._utils.text import counted, whole
 from hieropo.errors import InputError, UnknownTaskError
-from hieropo.estimation.crossed.mixture import CrossedHierarchies
+from hieropo.estimation.crossed.mixture import CrossedHierarchies, condition_hierarchies
 from hieropo.estimation.hyper.corrected import HyperError
 from hieropo.estimation.hyper.intervals import estimates, level_name
 from hieropo.estimation.hyper.mixed import HyperDraws
-from hieropo.learners.population import parts_of, verdict_of_parts
+from hieropo.learners.population import parts_of, verdict_of_parts, verdict_of_spreads
 from hieropo.learners.saving import noise_identified
 from hieropo.model.crossed.hierarchy import typical_noise
 from hieropo.model.gaussian import Gaussian
@@ -71,9 +71,12 @@ def _crossed(stored: Any) -> dict[str, Any] | None:
         return None
     moments = stored.moments()
     parts = () if moments is None else parts_of(moments, hierarchy, LEVEL)
+    mixed = moments is not None and hierarchy.mixed_spreads
+    spreads = verdict_of_spreads(condition_hierarchies(moments, hierarchy)) if mixed else ""
     return {
         "no_effect": hierarchy.no_effect, "no_action_effect": hierarchy.no_action_effect,
-        "no_interaction": hierarchy.no_interaction, "verdict": verdict_of_parts(hierarchy), "level": LEVEL,
+        "no_interaction": hierarchy.no_interaction, "level": LEVEL,
+        "verdict": " ".join(filter(None, [verdict_of_parts(hierarchy), spreads])),
         "parts": parts,
     }  # fmt: skip
 
@@ -188,6 +191,7 @@ def task_summary(stored: Any, texts: tuple[str, ...], at: dict[str, float] | Non
             {"name": name, "mean": float(mean), "sd": float(sd)}
             for name, mean, sd in zip(_names(policy), means, sds, strict=True)
         ],
+        "differs": _differs(stored, task),
         "context": None if features is None else list(features.columns),
         "at": None,
         "actions": None,
@@ -209,6 +213,19 @@ def task_summary(stored: Any, texts: tuple[str, ...], at: dict[str, float] | Non
     if isinstance(policy, GatedPolicy) and not policy.passes([task])[0]:
         about["choice"], about["kept_for_the_incumbent"] = _plain(policy.incumbent), True
     return about
+
+
+def _differs(stored: Any, task: Any) -> float | None:
+    """Return the probability that effects of actions in a task are unusually large; None where that is not known."""
+    hierarchy = stored.hierarchy
+    if not isinstance(hierarchy, CrossedHierarchies) or not hierarchy.mixed_spreads:
+        return None
+    moments = stored.moments()
+    if moments is None:
+        return None
+    posterior = condition_hierarchies(moments, hierarchy)
+    row, differing = posterior.moments.keys.find(task), posterior.differing
+    return None if differing is None or row < 0 else float(differing[row])
 
 
 def _marginals(table_: Any, row: int) -> list[Gaussian]:

@@ -199,9 +199,13 @@ def _shares(name: str, split: Attribution, j: int, row: int) -> Shares:
 def _better(posterior: TaskPosterior, row: int, vectors: Array) -> float:
     """Return P(the choice is at least as good as the rival); ``vectors`` are of the choice and of the difference."""
     difference = np.ascontiguousarray(vectors[None, 1:])
-    laws = [part.project(difference, slice(row, row + 1)) for part in posterior.parts()]
-    means, sds = (np.array([law[k][0, 0] for law in laws]) for k in (0, 1))
-    return 1.0 - float(normal_mixture_below(posterior.weights, means, np.sqrt(np.maximum(sds, 0.0))))
+    laws = [
+        (weight * share[0], mean[0, 0], variance[0, 0])
+        for weight, part in zip(posterior.weights.tolist(), posterior.parts(), strict=True)
+        for share, mean, variance in part.mixtures(difference, slice(row, row + 1))
+    ]
+    weights, means, variances = (np.array(values) for values in zip(*laws, strict=True))
+    return 1.0 - float(normal_mixture_below(weights, means, np.sqrt(np.maximum(variances, 0.0))))
 
 
 def _influences(

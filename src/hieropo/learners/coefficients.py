@@ -11,7 +11,7 @@ from hieropo.rows.batches import TaskColumns
 
 
 def coefficient_table(
-    posteriors: Any, names: tuple[str, ...], task: TaskColumns, rows: Any = None
+    posteriors: Any, names: tuple[str, ...], task: TaskColumns, rows: Any = None, differing: Any = None
 ) -> ResultTable:
     """Return a table with a row for each coefficient of each task: its posterior mean and sd.
 
@@ -24,6 +24,8 @@ def coefficient_table(
         Columns of task ids; None gives no such column.
     rows : (n,) int, optional
         Rows of the tasks to show. Default: all.
+    differing : (m,) array, optional
+        Probability that effects of actions in a task are unusually large; a further column ``differs``.
     """
     m, size = len(posteriors.keys), posteriors.means.shape[-1]
     rows = np.arange(m) if rows is None else np.asarray(rows)
@@ -35,5 +37,6 @@ def coefficient_table(
             "coefficient": list(names) * len(rows),
             "mean": np.asarray(posteriors.means)[rows].reshape(-1),
             "sd": np.sqrt(np.maximum(variances, 0.0)).reshape(-1),
+            **({} if differing is None else {"differs": np.repeat(differing[rows], len(names))}),
         }
     )

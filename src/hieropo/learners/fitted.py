@@ -21,7 +21,7 @@ from hieropo.decisions.predicting import chosen_actions
 from hieropo.decisions.requests import RequestReader
 from hieropo.errors import InputError, NotFittedError
 from hieropo.estimation.conditioning import with_task
-from hieropo.estimation.crossed.mixture import CrossedHierarchies
+from hieropo.estimation.crossed.mixture import CrossedHierarchies, CrossedMixture
 from hieropo.estimation.hyper.uncertainty import HyperUncertainty
 from hieropo.features.maps import FeatureMap
 from hieropo.learners.coefficients import coefficient_table
@@ -260,6 +260,9 @@ class Fitted:
     def coefficients(self, task: Any = None) -> ResultTable:
         """Return the posterior mean and sd of each coefficient of each task, as a table.
 
+        Where the log shows that tasks differ in how much the effects of actions vary, ``differs`` is the probability
+        that those of the task are at least twice as large as in three quarters of the tasks.
+
         Parameters
         ----------
         task : id, optional
@@ -273,7 +276,9 @@ class Fitted:
         policy = self._deciding()
         table: Any = policy.table
         rows = None if task is None else table.keys.require([task])
-        return coefficient_table(table, self.features_.names, self.roles_.task, rows)
+        posterior = getattr(self, "posterior_", None)
+        differing = posterior.differing if isinstance(posterior, CrossedMixture) else None
+        return coefficient_table(table, self.features_.names, self.roles_.task, rows, differing)
 
     @shows_progress
     @one_blas_thread

@@ -16,9 +16,9 @@ from hieropo.errors import InputError, NumericalError
 from hieropo.estimation.crossed.mixture import (
     CrossedHierarchies,
     CrossedMixture,
-    interval_of_product,
     noise_identified,
 )
+from hieropo.estimation.crossed.product_intervals import interval_of_product
 from hieropo.estimation.hyper.intervals import estimates, level_name, mean_intervals
 from hieropo.estimation.hyper.mixed import single
 from hieropo.estimation.hyper.uncertainty import Learned
@@ -428,7 +428,7 @@ def crossed_population_summary(
         coefficients,
         (),
         (),
-        verdict_of_parts(hierarchies),
+        " ".join(filter(None, [verdict_of_parts(hierarchies), verdict_of_spreads(posterior)])),
         f"integrated (over {len(hierarchies)} values of the hyper-parameters, weighted by their posterior)",
         dict(seconds),
         level,
@@ -463,7 +463,9 @@ def parts_of(moments: AnyMoments, hierarchies: CrossedHierarchies, level: float)
     n_tasks = max(_observed(moments), 1)
     shapes, scale = hierarchies.shapes, np.sqrt(1 + hierarchies.interaction_sd**2)
     relative = np.round(hierarchies.level_sd / scale, _DIGITS)  # the grid of the level is one of this ratio
-    single_node = relative.min() == relative.max()  # a large log: the sd is known as that of n_tasks draws
+    single_node = (
+        hierarchies.mixed_spreads or relative.min() == relative.max()
+    )  # a large log: the sd is known as that of n_tasks draws
     units = scale * _units(hierarchies, shapes.level[:p, :p], gram)
     variance = log_variance + (0.5 / n_tasks if single_node else 0.0)
     level_sd = interval_of_product(relative, units, hierarchies.weights, variance, level, slab=True)
@@ -564,6 +566,22 @@ def verdict_of_parts(hierarchies: CrossedHierarchies) -> str:
     return (
         f"{effect}. The log does not settle whether these effects vary between tasks{beyond}: P(no variation) is "
         f"{_probability(no_interaction)}."
+    )
+
+
+def verdict_of_spreads(posterior: CrossedMixture | PosteriorInShards) -> str:
+    """Return a sentence on tasks whose interactions are unusually large; empty where the log shows none."""
+    differing = posterior.differing if isinstance(posterior, CrossedMixture) else None
+    if differing is None:
+        return ""
+    count, seen = (
+        int(np.count_nonzero(differing > 0.5)),
+        int(np.count_nonzero(posterior.moments.rows.any(axis=1))),
+    )
+    return (
+        "Tasks differ in how much the effects of actions vary (log Bayes factor against one spread "
+        f"{posterior.hierarchy.spread_odds:.1f}): in {count} of {counted(seen, 'task')} they are, with probability "
+        "above 1/2, at least twice as large as in three quarters of the tasks."
     )
 
 

@@ -301,6 +301,10 @@ class Posterior:
         means, covs = self.tree_levels[0].posteriors(*self._above[0], part)
         return plus(means, self.moments.offset), covs
 
+    def mixtures(self, vectors: Array, part: slice) -> Iterator[tuple[Array, Array, Array]]:
+        """Yield weights (n,), means and variances (n, J) of v' theta_s of the tasks in ``part``: one Gaussian."""
+        yield np.ones(len(vectors)), *self.project(vectors, part)
+
     def project(self, vectors: Array, part: slice) -> tuple[Array, Array]:
         """Return means and variances (n, J) of v' theta_s of the tasks in ``part``, for vectors (n, J, d)."""
         return projected(*self.tasks(part), vectors)

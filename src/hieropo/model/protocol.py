@@ -30,7 +30,10 @@ class ParentMessages(NamedTuple):
 
 
 class GaussianPart(Protocol):
-    """The joint Gaussian of the coefficients of all tasks, under one hierarchy."""
+    """The joint Gaussian of the coefficients of all tasks, under one hierarchy.
+
+    Under a mixture of spreads it has the mean and covariance of the posterior, which in each task is a mixture.
+    """
 
     def total(self, vectors: Array) -> tuple[Array, Array]:
         """Return mean (J,) and covariance (J, J) of sum_s v_js' theta_s over all tasks, for vectors (J, m, d)."""
@@ -38,6 +41,10 @@ class GaussianPart(Protocol):
 
     def project(self, vectors: Array, part: slice) -> tuple[Array, Array]:
         """Return means and variances (n, J) of v' theta_s of the tasks in ``part``, for vectors (n, J, d)."""
+        ...
+
+    def mixtures(self, vectors: Array, part: slice) -> Iterator[tuple[Array, Array, Array]]:
+        """Yield weights (n,), means and variances (n, J) of the Gaussians whose mixture v' theta_s is, v (n, J, d)."""
         ...
 
     def joint(self, rows: Codes) -> tuple[Array, Array]:

@@ -9,7 +9,14 @@ import click
 
 from hieropo._utils.text import counted, paragraph, table
 from hieropo.cli.console import example, print_json, shared_options, usage_error
-from hieropo.cli.inspection import NOISE_NOT_IDENTIFIED, SHOWN, facts_of, heading, number_text
+from hieropo.cli.inspection import (
+    NOISE_NOT_IDENTIFIED,
+    SHOWN,
+    differs_in_words,
+    facts_of,
+    heading,
+    number_text,
+)
 
 _ZERO_SD = {
     "between_tasks_sd": "An sd of 0 between tasks: the estimate of this coefficient is the same in all tasks",
@@ -183,6 +190,7 @@ def _task_text(about: dict[str, Any], directory: str) -> str:
     lines = [[f["name"], number_text(f["mean"]), number_text(f["sd"])] for f in about["features"][:SHOWN]]
     parts = [f"Task {about['task']} of {directory}: {counted(about['rows'], 'row')}.", table(head + lines)]
     parts += [] if about["noise_identified"] else [paragraph(NOISE_NOT_IDENTIFIED)]
+    parts += [] if about["differs"] is None else [paragraph(differs_in_words(about["differs"]))]
     if about["at"] is not None:
         at = ", ".join(f"{name} = {value:.4g}" for name, value in about["at"].items())
         place = f" at {at}" if at else ""

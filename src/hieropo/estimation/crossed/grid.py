@@ -475,14 +475,15 @@ def compressed(weights: Array, sds: tuple[Array, ...]) -> Array:
     for k in np.unique(pattern):
         members = np.flatnonzero(pattern == k)
         moving = [sd[members] for sd in sds if np.ptp(sd[members]) > 0]
-        few[members] = _tchakaloff(weights[members], moving)
+        few[members] = few_nodes(weights[members], moving)
     return np.asarray(few / few.sum(), dtype=np.float64)
 
 
-def _tchakaloff(weights: Array, sds: list[Array]) -> Array:
+def few_nodes(weights: Array, sds: list[Array], degree: int = _DEGREE) -> Array:
     """Weights on few nodes with the same moments of (2 / pi) arctan sd; of a narrow one, the same mean.
 
-    The logs of ``weights`` are rounded first, so that rounding elsewhere does not decide which nodes are taken.
+    Moments are up to ``degree``, one less from four standard deviations on (Tchakaloff's theorem). The logs of
+    ``weights`` are rounded first, so that rounding elsewhere does not decide which nodes are taken.
     """
     from itertools import combinations_with_replacement
 
@@ -497,8 +498,8 @@ def _tchakaloff(weights: Array, sds: list[Array]) -> Array:
         rows.append(z)
         if share @ (logs - share @ logs) ** 2 > _NARROW**2:
             wide.append(z)
-    for degree in range(2, _DEGREE + (len(wide) < 4)):
-        rows.extend(np.prod(chosen, axis=0) for chosen in combinations_with_replacement(wide, degree))
+    for order in range(2, degree + (len(wide) < 4)):
+        rows.extend(np.prod(chosen, axis=0) for chosen in combinations_with_replacement(wide, order))
     table = np.array(rows)
     few, rest = nnls(table, table @ share)
     chosen: Array = np.asarray(few if rest < 1e-6 else share, dtype=np.float64)

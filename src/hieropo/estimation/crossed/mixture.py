@@ -20,12 +20,15 @@ moments of (u_a, u_l, u_m), up to degree 3 (2 where m_g varies, too), as all nod
 nodes as there are moments: Tchakaloff's theorem). Given a node everything is Gaussian, with E[s^2 | log] for s^2
 (exactly it is a t of n - p degrees of freedom, of this variance), so that the posterior is a finite mixture. The
 nodes a = m = 0 say that actions have no effect: there every difference between policies is exactly 0.
+
+Where the log shows that tasks differ in the spread of their interactions, hierarchies with a mixture of spreads
+(:mod:`spreads`) are averaged with those of one spread, by their evidence.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -52,9 +55,10 @@ from hieropo.estimation.crossed.shapes import (
     part_of_tasks,
     with_untold_noise,
 )
+from hieropo.estimation.crossed.spreads import SCALES, MixedSpreads, mixed_spreads
 from hieropo.estimation.hyper.mixed import Components
 from hieropo.model.crossed.described import AnyCrossed, Prepared, condition_units, covering
-from hieropo.model.crossed.hierarchy import CrossedHierarchy, CrossedLevel, CrossedPrior
+from hieropo.model.crossed.hierarchy import CrossedHierarchy, CrossedLevel, CrossedPrior, Spreads
 from hieropo.model.crossed.in_shards import (
     check_in_shards,
     condition_crossed_in_shards,
@@ -62,6 +66,7 @@ from hieropo.model.crossed.in_shards import (
     sums_of_shards,
 )
 from hieropo.model.crossed.posterior import check_crossed
+from hieropo.model.crossed.spreads import SpreadPosterior
 from hieropo.model.crossed.steps import RootSums
 from hieropo.model.crossed.unit_designs import UnitDesigns
 from hieropo.model.gaussian import Gaussian, frozen
@@ -74,12 +79,12 @@ from hieropo.moments.statistics import Moments
 from hieropo.rows.ids import ONE_TASK
 from hieropo.rows.keys import Unseen
 
+SpreadsSetting = Literal["auto", "one"]
 _SMALLEST = 1e-5  # weight of a node that is kept
 _REPLICATES = 10.0  # rows beyond the first of a task and action, from which on they tell the noise
 _FEW = 3  # rows besides one for each coefficient, below which hardly anything is learned
 _SHAPE_UNITS = 4_000  # units that relative sizes are learned from
 _TOLD_UNITS = 8_192  # units of a part of the tasks that may tell the standard deviations of a similar log
-_POINTS = 200  # quantiles of a ratio, and of its unit, in intervals of their product
 _WIDE = 16  # columns from which the arithmetic of one hierarchy outweighs its calls
 _KEPT = 2**26  # doubles of all conditioned nodes together that are kept between views
 
@@ -107,6 +112,11 @@ class CrossedHierarchies(CrossedPrior):
         Groups of the tasks, and so on upwards.
     metadata : Metadata, optional
         Known of the tasks.
+    spread_scales, spread_weights : (H, n) array
+        A mixture of spreads of each: task s has interactions of sd c_k m with probability w_k, sum_k w_k c_k^2 = 1.
+        n = 0 where no hierarchy has one; a weight of 1 for c = 1 is one spread.
+    spread_odds : float
+        Log Bayes factor of a mixture of spreads against one spread; -inf where the log shows none.
 
     Raises
     ------
@@ -125,12 +135,18 @@ class CrossedHierarchies(CrossedPrior):
     group_interaction_sd: Array = field(default_factory=lambda: np.zeros(0))
     levels: tuple[Grouping, ...] = ()
     metadata: Metadata | None = None
+    spread_scales: Array = field(default_factory=lambda: np.zeros(0))
+    spread_weights: Array = field(default_factory=lambda: np.zeros(0))
+    spread_odds: float = -np.inf
 
     def __post_init__(self) -> None:
         for name in _ARRAYS:
             object.__setattr__(self, name, frozen(getattr(self, name)))
         for name in _GROUP_ARRAYS:
             values = frozen(getattr(self, name).reshape(self.weights.size, len(self.levels)))
+            object.__setattr__(self, name, values)
+        for name in _SPREAD_ARRAYS:
+            values = frozen(getattr(self, name).reshape(self.weights.size, -1))
             object.__setattr__(self, name, values)
         sizes = {name: getattr(self, name).shape for name in _ARRAYS}
         if set(sizes.values()) != {(self.weights.size,)} or not self.weights.size:
@@ -188,6 +204,17 @@ class CrossedHierarchies(CrossedPrior):
         return self._share(self._same_in_tasks)
 
     @property
+    def mixed_spreads(self) -> bool:
+        """True where the log shows that tasks differ in the spread of their interactions."""
+        return self.spread_weights.size > 0
+
+    def spreads(self, node: int) -> Spreads | None:
+        """Return the mixture of spreads of one of the hierarchies; None where it has one spread."""
+        if not self.mixed_spreads or self.spread_weights[node].max() == 1.0:
+            return None
+        return Spreads(self.spread_scales[node], self.spread_weights[node])
+
+    @property
     def _same_in_tasks(self) -> Array:
         same = (self.interaction_sd == 0) & ~self.group_interaction_sd.any(axis=1)
         return np.asarray(same)
@@ -199,12 +226,15 @@ class CrossedHierarchies(CrossedPrior):
         """Return one of the hierarchies."""
         a, level, m = (float(sd[node] ** 2) for sd in (self.action_sd, self.level_sd, self.interaction_sd))
         groups = self.group_level_sd[node] ** 2, self.group_interaction_sd[node] ** 2
-        return self._scaled(a, level, m, groups, float(self.noise_var[node]))
+        scaled = self._scaled(a, level, m, groups, float(self.noise_var[node]))
+        spreads = self.spreads(node)
+        return scaled if spreads is None else replace(scaled, spreads=spreads)
 
     def central(self) -> CrossedHierarchy:
         """Return the hierarchy of the posterior means of standard deviations and of noise variances.
 
-        Means of variances do not exist where two actions, or tasks, are all that tells one.
+        Means of variances do not exist where two actions, or tasks, are all that tells one. Of a mixture of spreads it
+        has the mean square, in all tasks.
         """
         noise = float(self.weights @ self.noise_var)
         sizes = self.weights * np.sqrt(self.noise_var)
@@ -240,7 +270,12 @@ class CrossedHierarchies(CrossedPrior):
             "kind": "crossed",
             **{name: getattr(self, name).tolist() for name in (*_ARRAYS, *_GROUP_ARRAYS)},
             "shapes": {name: part.tolist() for name, part in self.shapes._asdict().items()},
+            **(self._spreads_to_dict() if self.mixed_spreads else {}),
         }
+
+    def _spreads_to_dict(self) -> dict[str, Any]:
+        arrays = {name: getattr(self, name).tolist() for name in _SPREAD_ARRAYS}
+        return {**arrays, "spread_odds": self.spread_odds}
 
     @classmethod
     def from_dict(
@@ -249,9 +284,16 @@ class CrossedHierarchies(CrossedPrior):
         """Read what :meth:`to_dict` wrote; with the groups and the metadata of the tasks."""
         arrays = {name: np.asarray(values[name], dtype=np.float64) for name in (*_ARRAYS, *_GROUP_ARRAYS)}
         shapes = {name: np.asarray(part, dtype=np.float64) for name, part in values["shapes"].items()}
-        return cls(**arrays, shapes=Shapes(**shapes), levels=levels, metadata=metadata)
+        spreads = {
+            name: np.asarray(values[name], dtype=np.float64) for name in _SPREAD_ARRAYS if name in values
+        }
+        return cls(
+            **arrays, shapes=Shapes(**shapes), levels=levels, metadata=metadata, **spreads,
+            spread_odds=float(values.get("spread_odds", -np.inf)),
+        )  # fmt: skip
 
 
+_SPREAD_ARRAYS = ("spread_scales", "spread_weights")
 _GROUP_ARRAYS = ("group_level_sd", "group_interaction_sd")
 _ARRAYS = ("weights", "action_sd", "level_sd", "interaction_sd", "noise_var", "conditioned")
 
@@ -309,6 +351,20 @@ class CrossedMixture:
     def log_evidence(self) -> float:
         """Log evidence of the hierarchies, averaged by their posterior weights."""
         return float(self.weights @ np.array([part.log_evidence for part in self.parts()]))
+
+    @cached_property
+    def differing(self) -> Array | None:
+        """Probability (m,) that effects of actions in a task are twice as large as in three quarters of the tasks.
+
+        None where the log does not show that tasks differ in the spread of their interactions.
+        """
+        if not self.hierarchy.mixed_spreads:
+            return None
+        probability = np.zeros(len(self.moments))
+        for weight, part in zip(self.weights.tolist(), self.parts(), strict=True):
+            if isinstance(part, SpreadPosterior):
+                probability += weight * part.differing
+        return probability
 
     def parts(self) -> Iterator[AnyCrossed]:
         """Yield the posterior under each hierarchy that is conditioned, in the order of ``weights``."""
@@ -490,6 +546,11 @@ def _conditioned(hierarchies: CrossedHierarchies) -> list[tuple[CrossedHierarchy
 
 def _hierarchies_in_shards(moments: MomentsInShards, hierarchies: CrossedHierarchies) -> PosteriorInShards:
     """Condition the hierarchies that a log in shards leaves possible; one read of every shard."""
+    if hierarchies.mixed_spreads:
+        raise InputError(
+            "This hierarchy has a mixture of spreads, and the log is in shards. A mixture is conditioned on all "
+            "tasks at once: join the shards into moments in memory, or learn the hierarchy from the shards, with one spread."
+        )
     check_in_shards(moments, hierarchies.hierarchy(0))
     covs = [(one.interaction_cov, one.level_cov, noise) for one, noise in _conditioned(hierarchies)]
     sums = sums_of_shards(moments, hierarchies.shapes.noise_ratio, covs)
@@ -538,6 +599,7 @@ def integrate_crossed(
     levels: tuple[Grouping, ...] = (),
     metadata: Metadata | None = None,
     similar: CrossedHierarchies | None = None,
+    spreads: SpreadsSetting = "auto",
 ) -> CrossedHierarchies:
     """Integrate the crossed prior over its standard deviations.
 
@@ -555,6 +617,8 @@ def integrate_crossed(
         deviations, and a little more. Where that is not enough, it is searched for as without them. What is learned is
         for choices and predictions in single tasks: where the log tells the standard deviations well enough for these,
         one hierarchy stands for all. Sums over tasks need all: what hardly moves a task moves all tasks alike.
+    spreads : {"auto", "one"}
+        "auto" looks for tasks that differ in the spread of their interactions; "one" does not.
 
     Raises
     ------
@@ -590,8 +654,48 @@ def integrate_crossed(
         some = part_of_tasks(moments, _TOLD_UNITS)
         told = _hierarchies(moments, shapes, groups, metadata, similar, some)
         if some is moments or told.determined:
-            return told
-    return _hierarchies(moments, shapes, groups, metadata, similar, moments)
+            return told if told.determined else _with_spreads(moments, told, spreads)
+    return _with_spreads(moments, _hierarchies(moments, shapes, groups, metadata, similar, moments), spreads)
+
+
+def _with_spreads(
+    moments: AnyMoments, one: CrossedHierarchies, spreads: SpreadsSetting
+) -> CrossedHierarchies:
+    """Average hierarchies of one spread with those of a mixture of spreads, where the log shows such tasks."""
+    if spreads == "one" or one.levels or one.metadata is not None or isinstance(moments, MomentsInShards):
+        return one
+    noise = float(one.weights @ one.noise_var)
+    sizes = one.weights * np.sqrt(one.noise_var / noise)
+    a, level, m = (float(sizes @ sd) for sd in (one.action_sd, one.level_sd, one.interaction_sd))
+    mixed = mixed_spreads(moments, one.shapes, (a, level, m), noise)
+    return one if mixed is None else _averaged(one, mixed)
+
+
+def _averaged(one: CrossedHierarchies, mixed: MixedSpreads) -> CrossedHierarchies:
+    """Put the hierarchies of both side by side, with weights by their evidence; those of no weight are left out."""
+    share = float(1 / (1 + np.exp(mixed.log_odds)))
+    kept = slice(0, len(one) if share > _SMALLEST else 0)
+    share, n = share if kept.stop else 0.0, mixed.weights.size
+
+    def both(first: Array, second: Array) -> Array:
+        return np.concatenate([first[kept], second])
+
+    single = np.zeros((len(one), SCALES))
+    single[:, 1] = 1.0
+    return replace(
+        one,
+        weights=both(share * one.weights, (1 - share) * mixed.weights),
+        conditioned=both(share * one.conditioned, (1 - share) * mixed.few),
+        action_sd=both(one.action_sd, mixed.action_sd),
+        level_sd=both(one.level_sd, np.full(n, mixed.level_sd)),
+        interaction_sd=both(one.interaction_sd, mixed.interaction_sd),
+        noise_var=both(one.noise_var, np.full(n, mixed.noise_var)),
+        group_level_sd=np.zeros((kept.stop + n, 0)),
+        group_interaction_sd=np.zeros((kept.stop + n, 0)),
+        spread_scales=both(single, mixed.scales),
+        spread_weights=both(single, mixed.spread_weights),
+        spread_odds=mixed.log_odds,
+    )
 
 
 def _hierarchies(
@@ -678,48 +782,3 @@ def noise_identified(moments: AnyMoments) -> bool:
     if isinstance(moments, MomentsInShards):
         return moments.summed(replicates) >= min(_REPLICATES, 0.1 * moments.observed_units)
     return replicates(moments) >= min(_REPLICATES, 0.1 * np.count_nonzero(moments.rows))
-
-
-def interval_of_product(
-    ratios: Array, units: Array, weights: Array, variance: float, level: float, *, slab: bool = False
-) -> tuple[float, float, float]:
-    """Return mean and ends of the equal-tailed interval of ratio times unit.
-
-    The nodes of ``ratios`` (H,) above 0 stand for cells that meet half-way between them. The log of a unit has
-    ``variance`` besides that of its nodes (H,). A ``slab`` has no mass at 0: where its density near 0 is no lower than
-    at the upper end, the log allows 0, and the interval is that from 0.
-    """
-    from scipy.special import ndtri
-
-    zero, above = float(weights[ratios == 0].sum()), ratios > 0
-    value = float(weights @ (ratios * units))
-    if not above.any():
-        return value, 0.0, 0.0
-    share, logs = weights[above] / weights[above].sum(), np.log(units[above])
-    middle = float(share @ logs)
-    sd = np.sqrt(variance + float(share @ (logs - middle) ** 2))
-    q = (np.arange(_POINTS) + 0.5) / _POINTS
-    draws = np.sort((_cells(ratios[above], share, q)[:, None] * np.exp(middle + sd * ndtri(q))).ravel())
-    below = zero + (1 - zero) * (np.arange(draws.size) + 0.5) / draws.size
-    low, high = (
-        0.0 if p <= zero else float(np.interp(p, below, draws)) for p in ((1 - level) / 2, (1 + level) / 2)
-    )
-    if slab and _allows_zero(draws, low, high):
-        return value, 0.0, float(np.interp(level, below, draws))
-    return value, low, high
-
-
-def _allows_zero(draws: Array, low: float, high: float) -> bool:
-    """Return True if sorted draws are as dense well below ``low`` as at ``high``."""
-    near, left, right = np.searchsorted(draws, [low / 4, 0.95 * high, 1.05 * high])
-    return bool(near / (low / 4) >= (right - left) / (0.1 * high))
-
-
-def _cells(values: Array, share: Array, q: Array) -> Array:
-    """Quantiles of cells around the distinct values, which meet half-way between these."""
-    nodes, place = np.unique(values, return_inverse=True)
-    if nodes.size == 1:
-        return np.full(q.size, nodes[0])
-    middle = (nodes[1:] + nodes[:-1]) / 2
-    edges = np.concatenate([[max(2 * nodes[0] - middle[0], 0.0)], middle, [2 * nodes[-1] - middle[-1]]])
-    return np.asarray(np.interp(q, np.append(0.0, np.cumsum(np.bincount(place, share))), edges))

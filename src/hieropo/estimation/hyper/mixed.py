@@ -177,12 +177,15 @@ def normal_mixture_quantile(weights: Array, means: Array, sds: Array, level: flo
 
 
 def normal_mixture_below(weights: Array, means: Array, sds: Array, at: float = 0.0) -> Array:
-    """Return P(x < at) for x ~ sum_h w_h N(means[..., h], sds[..., h]^2); a component without variance is a point."""
+    """Return P(x < at) for x ~ sum_h w_h N(means[..., h], sds[..., h]^2); a component without variance is a point.
+
+    ``weights`` are (H,), or (..., H).
+    """
     from scipy.special import ndtr
 
     distance = at - means
     below = np.where(sds > 0, ndtr(distance / np.where(sds > 0, sds, 1.0)), distance > 0)
-    return np.asarray(below @ weights)
+    return np.asarray(below @ weights if weights.ndim == 1 else (below * weights).sum(axis=-1))
 
 
 class _Views:
@@ -284,6 +287,10 @@ class WidenedPosterior(_Views):
     def central(self) -> Posterior:
         """Return the posterior without the addition."""
         return self.plain
+
+    def mixtures(self, vectors: Array, part: slice) -> Iterator[tuple[Array, Array, Array]]:
+        """Yield weights (n,), means and variances (n, J) of v' theta_s of the tasks in ``part``: one Gaussian."""
+        yield np.ones(len(vectors)), *self.project(vectors, part)
 
     def project(self, vectors: Array, part: slice) -> tuple[Array, Array]:
         """Return means and variances (n, J) of v' theta_s of the tasks in ``part``, for vectors (n, J, d)."""

@@ -110,11 +110,8 @@ def value_distributions(posterior: TaskPosterior, vectors: ArrayLike) -> ValueDi
     w = posterior.weights
     mean, sd, below = np.empty((3, J, m))
     for part in posterior.task_slices(d * (d + J) + J * w.size):
-        means, variances = _projected(posterior, np.ascontiguousarray(flat[:, part].swapaxes(0, 1)), part)
-        mixture_mean = means @ w
-        variance = (variances + (means - mixture_mean[..., None]) ** 2) @ w
-        mean[:, part], sd[:, part] = mixture_mean.T, np.sqrt(variance).T
-        below[:, part] = normal_mixture_below(w, means, np.sqrt(variances)).T
+        law = _projected(posterior, np.ascontiguousarray(flat[:, part].swapaxes(0, 1)), part)
+        mean[:, part], sd[:, part], below[:, part] = (values.T for values in law)
     shape = v.shape[:-1]
     return ValueDistributions(mean.reshape(shape), sd.reshape(shape), below.reshape(shape))
 
@@ -146,9 +143,15 @@ def aligned(posterior: TaskPosterior, vectors: ArrayLike, axes: int | None = Non
     return v
 
 
-def _projected(posterior: TaskPosterior, vectors: Array, part: slice) -> tuple[Array, Array]:
-    """Return means and variances (n, J, H) of v' theta_s under each hierarchy, for vectors (n, J, d)."""
-    means, variances = np.empty((2, *vectors.shape[:2], posterior.weights.size))
-    for h, gaussian in enumerate(posterior.parts()):
-        means[:, :, h], variances[:, :, h] = gaussian.project(vectors, part)
-    return means, np.maximum(variances, 0.0)
+def _projected(posterior: TaskPosterior, vectors: Array, part: slice) -> tuple[Array, Array, Array]:
+    """Return means, sds and P(below 0) (n, J) of v' theta_s, for vectors (n, J, d)."""
+    laws = [
+        (weight * share, mean, np.maximum(variance, 0.0))
+        for weight, gaussian in zip(posterior.weights.tolist(), posterior.parts(), strict=True)
+        for share, mean, variance in gaussian.mixtures(vectors, part)
+    ]
+    weights, means, variances = (np.stack(values, axis=-1) for values in zip(*laws, strict=True))
+    weights = weights[:, None]
+    mean = (means * weights).sum(axis=-1)
+    variance = ((variances + (means - mean[..., None]) ** 2) * weights).sum(axis=-1)
+    return mean, np.sqrt(variance), normal_mixture_below(weights, means, np.sqrt(variances))

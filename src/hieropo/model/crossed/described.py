@@ -19,6 +19,7 @@ from hieropo.model.crossed.posterior import (
     condition_crossed,
     parent_messages,
 )
+from hieropo.model.crossed.spreads import SpreadPosterior, condition_spreads
 from hieropo.model.crossed.tree import Ladder, TreePosterior, condition_tree
 from hieropo.model.crossed.unit_designs import UnitDesigns, sides
 from hieropo.model.gaussian import Gaussian, minus, plus
@@ -191,7 +192,7 @@ class DescribedPosterior(OneHierarchy):
         return f"DescribedPosterior({self.moments!r}, log evidence {self.log_evidence:.6g})"
 
 
-AnyCrossed = CrossedPosterior | TreePosterior | DescribedPosterior
+AnyCrossed = CrossedPosterior | TreePosterior | DescribedPosterior | SpreadPosterior
 
 
 def covering(moments: Moments, hierarchy: CrossedHierarchy) -> Moments:
@@ -241,6 +242,8 @@ class Prepared(NamedTuple):
         """Condition a hierarchy whose noise variances are those of the sums times ``factor``."""
         plain = hierarchy if hierarchy.metadata is None else replace(hierarchy, metadata=None)
         inner: CrossedPosterior | TreePosterior
+        if hierarchy.spreads is not None:
+            return condition_spreads(self.inner, hierarchy, self.ladder.units.over(factor))
         if self.ladder.tree is None:
             inner = condition_crossed(self.inner, plain, self.ladder.units.over(factor))
         else:

@@ -6,7 +6,7 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from hieropo._utils.arrays import Array
+from hieropo._utils.arrays import Array, Mask
 from hieropo._utils.brief import brief
 from hieropo.errors import InputError, MismatchError
 from hieropo.model.gaussian import check_covariance, frozen
@@ -42,6 +42,68 @@ class CrossedLevel:
             cov = check_covariance(getattr(self, name), f"{name} of level {self.name!r}")
             object.__setattr__(self, name, cov)
         object.__setattr__(self, "parent", checked_parents(self.parent, self.name))
+
+
+_QUARTILE, _OUTLYING = (
+    0.75,
+    2.0 - 1e-9,
+)  # a task stands out by twice the spread of three quarters of the tasks
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spreads:
+    """A mixture of spreads: a task has gamma_sa ~ N(0, c_k^2 M), for all its actions, with probability w_k.
+
+    Parameters
+    ----------
+    scales : (n,) array
+        c_k, at least 0: 0 is a task in which actions do what they do everywhere.
+    weights : (n,) array
+        w_k, at least 0; add to 1.
+
+    Raises
+    ------
+    InputError
+        Shapes do not fit, a scale is negative or not finite, or the weights are no weights.
+    """
+
+    scales: Array
+    weights: Array
+
+    __repr__ = brief
+
+    def __post_init__(self) -> None:
+        for name in ("scales", "weights"):
+            object.__setattr__(self, name, frozen(getattr(self, name)))
+        shapes = self.scales.shape, self.weights.shape
+        if shapes[0] != shapes[1] or len(shapes[0]) != 1 or not self.scales.size:
+            raise InputError(
+                f"scales and weights of spreads have shapes {shapes}. Each scale has one weight: hand in two arrays of "
+                "one shape (n,)."
+            )
+        if not (np.isfinite(self.scales) & (self.scales >= 0)).all():
+            raise InputError(
+                f"The scales of spreads are {self.scales.tolist()}. They multiply standard deviations: hand in finite "
+                "numbers of at least 0."
+            )
+        if not (self.weights >= 0).all() or abs(float(self.weights.sum()) - 1.0) > 1e-6:
+            raise InputError(
+                f"The weights of spreads are {self.weights.tolist()}. They are probabilities of a task's scale: hand "
+                "in numbers of at least 0 that add to 1."
+            )
+
+    @property
+    def mean_square(self) -> float:
+        """Variance of interactions over all tasks in units of M, sum w_k c_k^2."""
+        return float(self.weights @ np.square(self.scales))
+
+    @property
+    def outlying(self) -> Mask:
+        """Scales (n,) that are at least twice as large as those of three quarters of the tasks, and above 0."""
+        order = np.argsort(self.scales, kind="stable")
+        at = int(np.searchsorted(np.cumsum(self.weights[order]), _QUARTILE - 1e-12))
+        usual = float(self.scales[order[min(at, order.size - 1)]])
+        return np.asarray((self.scales > 0) & (self.scales >= _OUTLYING * usual))
 
 
 class CrossedPrior(Protocol):
@@ -99,6 +161,8 @@ class CrossedHierarchy(CrossedPrior):
         From the tasks upwards; empty where tasks are in no groups.
     metadata : Metadata, optional
         Known of the tasks; X_s of shape (d, c) have one kappa for all actions.
+    spreads : Spreads, optional
+        Of the interactions of a task; default M in all tasks. Not with levels or metadata.
 
     All three covariances may be singular or zero. A = M = 0 says that actions have no effect.
 
@@ -114,6 +178,7 @@ class CrossedHierarchy(CrossedPrior):
     noise_var: Array
     levels: tuple[CrossedLevel, ...] = ()
     metadata: Metadata | None = None
+    spreads: Spreads | None = None
 
     __repr__ = brief
 
@@ -143,6 +208,11 @@ class CrossedHierarchy(CrossedPrior):
         object.__setattr__(self, "levels", tuple(self.levels))
         self._check_levels()
         self._check_metadata()
+        if self.spreads is not None and (self.levels or self.metadata is not None):
+            raise InputError(
+                "This hierarchy has spreads of interactions besides levels or metadata. The mixture of spreads is "
+                "derived for tasks without groups and metadata alone: leave spreads out, or the groups and metadata."
+            )
 
     def _check_levels(self) -> None:
         for below, level in zip((None, *self.levels), self.levels, strict=False):
@@ -177,6 +247,13 @@ class CrossedHierarchy(CrossedPrior):
             "kind": "crossed given",
             **{name: getattr(self, name).tolist() for name in (*_COVS, "noise_var")},
             "groups": [{name: getattr(level, name).tolist() for name in _COVS[1:]} for level in self.levels],
+            **(
+                {}
+                if self.spreads is None
+                else {
+                    "spreads": {name: getattr(self.spreads, name).tolist() for name in ("scales", "weights")}
+                }
+            ),
         }
 
     @classmethod
@@ -192,7 +269,8 @@ class CrossedHierarchy(CrossedPrior):
             )
             for own, level in zip(values["groups"], levels, strict=True)
         )  # fmt: skip
-        return cls(**covs, levels=groups, metadata=metadata)
+        spreads = Spreads(**values["spreads"]) if "spreads" in values else None
+        return cls(**covs, levels=groups, metadata=metadata, spreads=spreads)
 
     @property
     def unit_dim(self) -> int:

@@ -150,6 +150,10 @@ class OneHierarchy(Protocol):
         """Return 1 for columns of ``shared`` common to tasks of ``part`` and the task at a row, (n, D) or (1, 1)."""
         return np.ones((1, 1))
 
+    def mixtures(self, vectors: Array, part: slice) -> Iterator[tuple[Array, Array, Array]]:
+        """Yield weights (n,), means and variances (n, J) of v' theta_s of the tasks in ``part``: one Gaussian."""
+        yield np.ones(len(vectors)), *self.project(vectors, part)
+
     def project(self, vectors: Array, part: slice) -> tuple[Array, Array]:
         """Return means and variances (n, J) of v' theta_s of the tasks in ``part``, for vectors (n, J, d)."""
         n, J, d = vectors.shape

@@ -1,0 +1,142 @@
+"""A mixture of spreads that a log shows, and that other logs do not: chosen, integrated, stored, used."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from hieropo import HierOPO, load_learner
+from hieropo.estimation.crossed.mixture import (
+    CrossedHierarchies,
+    _averaged,
+    condition_hierarchies,
+    integrate_crossed,
+)
+from hieropo.estimation.crossed.shapes import Shapes
+from hieropo.estimation.crossed.spreads import gain_of_best, mixed_spreads
+from hieropo.model.crossed.propagation import TaskTerms, effects_basis, propagate
+from hieropo.model.crossed.steps import ObservedUnits
+from hieropo.moments.statistics import Moments
+
+ODD = 3  # the first tasks of the log of odd tasks
+
+
+def rows(odd: int, seed: int = 0, *, m: int = 50, usual: float = 0.2) -> dict[str, Any]:
+    """25 rows of each of m tasks and 4 actions; the first ``odd`` have interactions of sd 3 in place of ``usual``."""
+    rng = np.random.default_rng(seed)
+    task, action = np.repeat(np.arange(m), 25), rng.integers(0, 4, 25 * m)
+    size = np.where(np.arange(m) < odd, 3.0, usual)
+    theta = 0.5 * rng.standard_normal((m, 1)) + size[:, None] * rng.standard_normal((m, 4))
+    reward = theta[task, action] + rng.standard_normal(task.size)
+    return {
+        "task": [f"t{s}" for s in task],
+        "action": action,
+        "reward": reward,
+        "p": np.full(task.size, 0.25),
+    }
+
+
+def fitted(log: dict[str, Any]) -> HierOPO:
+    return HierOPO(logging="random").fit(pa.table(log), task="task", action="action", reward="reward")
+
+
+@pytest.fixture(scope="module")
+def odd() -> HierOPO:
+    return fitted(rows(ODD))
+
+
+def moments_of(learner: HierOPO) -> Moments:
+    moments: Moments = learner.posterior_.moments
+    return moments
+
+
+def test_odd_tasks_are_found_and_all_weights_add_to_one(odd: HierOPO) -> None:
+    hierarchies: CrossedHierarchies = odd.hierarchy_
+    assert hierarchies.mixed_spreads
+    assert hierarchies.spread_odds > np.log(10)
+    assert hierarchies.weights.sum() == pytest.approx(1)
+    assert hierarchies.conditioned.sum() == pytest.approx(1)
+    mean_square = (hierarchies.spread_weights * np.square(hierarchies.spread_scales)).sum(axis=1)
+    np.testing.assert_allclose(mean_square, 1)
+    differing = odd.posterior_.differing
+    assert (differing[:ODD] > 0.9).all()
+    assert (differing[ODD:] < 0.2).all()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_log_of_one_spread_has_the_answer_of_one_spread(seed: int) -> None:
+    moments = moments_of(fitted(rows(0, seed, m=30)))
+    auto, one = integrate_crossed(moments), integrate_crossed(moments, spreads="one")
+    assert json.dumps(auto.to_dict()) == json.dumps(one.to_dict())
+    assert condition_hierarchies(moments, auto).differing is None
+
+
+def test_both_are_averaged_by_their_evidence(odd: HierOPO) -> None:
+    moments = moments_of(odd)
+    one = integrate_crossed(moments, spreads="one")
+    assert not one.mixed_spreads
+    mixed = mixed_spreads(moments, one.shapes, (0.1, 0.5, 0.8), 1.0)
+    assert mixed is not None
+    both = _averaged(one, mixed._replace(log_odds=float(np.log(9.0))))
+    assert len(both) == len(one) + mixed.weights.size
+    np.testing.assert_allclose(both.weights[: len(one)], 0.1 * one.weights)
+    np.testing.assert_allclose(both.conditioned[len(one) :], 0.9 * mixed.few)
+    assert both.spreads(0) is None
+    assert both.no_effect == pytest.approx(0.1 * one.no_effect)
+
+
+def test_the_evidence_of_a_mixture_is_that_of_an_expansion_around_another(odd: HierOPO) -> None:
+    moments = moments_of(odd)
+    units, shapes = ObservedUnits.of(moments, np.ones(4)), Shapes.equal(moments)
+    basis = effects_basis(0.04 * shapes.action, 4)
+    prior = np.where(np.arange(basis.shape[1]) < basis.shape[1] - 1, 1.0, 0.0)
+    scales = np.array([0.0, 0.2, 3.0])
+    terms = TaskTerms.of(units, shapes.interaction, 0.25 * shapes.level, basis, scales)
+    at, other = np.array([0.1, 0.8, 0.1]), np.array([0.3, 0.4, 0.3])
+    law, _ = propagate(terms, at, prior)
+    exact, _ = propagate(terms, other, prior)
+    ratios = np.exp(law.log_ratios - law.log_ratios.max(axis=0))
+    expanded = law.log_evidence + np.log(other @ ratios).sum() - np.log(at @ ratios).sum()
+    assert expanded == pytest.approx(exact.log_evidence, abs=0.1)
+    assert abs(exact.log_evidence - law.log_evidence) > 1
+
+
+def test_the_best_mixture_gains_nothing_where_one_spread_is_the_best_of_every_task() -> None:
+    ratios = np.array([[0.0, -1.0], [2.0, 3.0], [-4.0, 0.0]])
+    assert gain_of_best(ratios, 1) < 1e-6
+    assert gain_of_best(np.array([[9.0, 0.0], [0.0, 0.0], [0.0, 9.0]]), 1) > 1.5
+
+
+def test_a_log_of_few_tasks_has_one_spread() -> None:
+    few = moments_of(fitted(rows(1, m=6)))
+    assert mixed_spreads(few, Shapes.equal(few), (0.1, 0.5, 0.3), 1.0) is None
+
+
+def test_a_policy_is_saved_loaded_and_learns_on_with_its_spreads(odd: HierOPO, tmp_path: Path) -> None:
+    odd.save(tmp_path / "policy")
+    again = load_learner(tmp_path / "policy")
+    assert json.dumps(again.hierarchy_.to_dict()) == json.dumps(odd.hierarchy_.to_dict())
+    requests = pa.table({"task": [f"t{s}" for s in range(8)] + ["new"]})
+    assert again.predict(requests).tolist() == odd.predict(requests).tolist()
+    more = rows(ODD, 5)
+    again.partial_fit(pa.table(more))
+    assert again.hierarchy_.mixed_spreads
+    assert (again.posterior_.differing[:ODD] > 0.9).all()
+
+
+def test_what_the_log_shows_is_in_the_summary_the_coefficients_and_the_explanation(odd: HierOPO) -> None:
+    assert f"in {ODD} of 50 tasks" in str(odd.summary()).replace("\n", " ")
+    table = odd.coefficients("t1").table
+    assert min(table["differs"].to_pylist()) > 0.9
+    assert "differs" not in fitted(rows(0, 1, m=30)).coefficients().table.column_names
+    explanation = odd.explain("t1", {})
+    assert explanation is not None
+
+
+def test_an_evaluation_uses_the_mixture_in_single_tasks(odd: HierOPO) -> None:
+    evaluation = odd.evaluate(pa.table(rows(ODD)), propensities="none")
+    assert 0 < evaluation.model.difference.mean < 2
+    assert evaluation.passed[:ODD].all()
