@@ -121,8 +121,7 @@ def test_a_policy_is_saved_loaded_and_learns_on_with_its_spreads(odd: HierOPO, t
     assert json.dumps(again.hierarchy_.to_dict()) == json.dumps(odd.hierarchy_.to_dict())
     requests = pa.table({"task": [f"t{s}" for s in range(8)] + ["new"]})
     assert again.predict(requests).tolist() == odd.predict(requests).tolist()
-    more = rows(ODD, 5)
-    again.partial_fit(pa.table(more))
+    again.partial_fit(pa.table(rows(ODD)))
     assert again.hierarchy_.mixed_spreads
     assert (again.posterior_.differing[:ODD] > 0.9).all()
 

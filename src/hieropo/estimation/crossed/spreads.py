@@ -138,7 +138,7 @@ class _Sums(NamedTuple):
         return _Terms(terms.along(basis), np.where(flat, 0.0, 1.0), self.scales)
 
     def constant(self, noise: float) -> float:
-        """What the log evidence has of s^2 beside the terms."""
+        """Return the part of the log evidence that depends on s^2 beside the terms."""
         return -0.5 * self.n_rows * float(np.log(noise))
 
 
