@@ -11,6 +11,7 @@ from hieropo.estimation.conditioning import condition_learned
 from hieropo.estimation.crossed.mixture import (
     CrossedHierarchies,
     CrossedMixture,
+    SpreadsSetting,
     integrate_crossed,
     noise_identified,
 )
@@ -61,6 +62,7 @@ class Settings:
     known: Hierarchy | CrossedHierarchy | None
     logging: Logging = "unknown"
     mu: Any = None
+    spreads: SpreadsSetting = "one"
 
     def check(self) -> None:
         """Raise InputError for an unknown choice, before a long pass over a log.
@@ -103,7 +105,9 @@ class Settings:
             )
 
     def _check_together(self) -> None:
-        """Raise InputError for choices that do not go together."""
+        """Raise InputError for choices that do not go together, and for spreads that are none."""
+        if self.spreads not in get_args(SpreadsSetting):
+            raise InputError(f"spreads={self.spreads!r}; one of {_quoted(SpreadsSetting)} is needed.")
         own_prior = isinstance(self.hyper, Gaussian)
         if self.known is not None and own_prior:
             raise InputError(
@@ -346,7 +350,9 @@ def learning(
     if moments.per_action:
         levels = tuple(Grouping(parent, name) for name, parent in task_levels.levels().items())
         metadata = _known_of_tasks(moments, task_levels, settings, features)
-        hierarchies = integrate_crossed(moments, levels=levels, metadata=metadata, similar=similar)
+        hierarchies = integrate_crossed(
+            moments, levels=levels, metadata=metadata, similar=similar, spreads=settings.spreads
+        )
         return Learning(hierarchies, condition_learned(moments, hierarchies, None))
     learned = _learned(moments, task_levels, settings, features)
     if isinstance(settings.hyper, Gaussian):

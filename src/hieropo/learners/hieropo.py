@@ -16,7 +16,7 @@ from hieropo.doctor.in_pass import PassStatistics
 from hieropo.doctor.rules import incumbent
 from hieropo.errors import InputError, SchemaError, UnknownActionError, warn
 from hieropo.estimation.clusters import learn_correlations
-from hieropo.estimation.crossed.mixture import CrossedHierarchies
+from hieropo.estimation.crossed.mixture import CrossedHierarchies, SpreadsSetting
 from hieropo.estimation.hyper.uncertainty import Uncertainty
 from hieropo.estimation.learning import (
     Hyper,
@@ -126,6 +126,10 @@ class HierOPO(Fitted, Estimator):
         then carries that knowledge, and is used as metadata. "adaptive": it learned from these rows as they came.
         "unknown": the fit takes it as "frozen" where the log's own tests say so, which need a column of times
         (``time=``), and as "random" otherwise, with a warning where that is in doubt.
+    spreads : {"one", "auto"}
+        With the crossed prior: "auto" looks for tasks in which the effects of actions are unusually large, or absent,
+        and gives the interactions of tasks different spreads where the log is ten to one for it. "one": all tasks have
+        one spread.
     roles : mapping, optional
         Columns by role, as the parameters of :meth:`fit` name them, for use as a scikit-learn estimator:
         ``HierOPO(roles={"task": "store", "action": "offer"}).fit(X, y)``. Columns named in a fit come first.
@@ -176,6 +180,7 @@ class HierOPO(Fitted, Estimator):
         known: Hierarchy | CrossedHierarchy | None = None,
         unseen: Unseen = "prior",
         logging: Logging = "unknown",
+        spreads: SpreadsSetting = "one",
         roles: Mapping[str, Any] | None = None,
     ) -> None:
         self.features = features
@@ -187,6 +192,7 @@ class HierOPO(Fitted, Estimator):
         self.known = known
         self.unseen = unseen
         self.logging = logging
+        self.spreads = spreads
         self.roles = roles
 
     @shows_progress
@@ -530,7 +536,9 @@ class HierOPO(Fitted, Estimator):
         return replace(self._settings_of(), logging=self.logging_)
 
     def _settings_of(self) -> Settings:
-        return Settings(self.task_cov, self.hyper, self.uncertainty, self.known, self.logging)
+        return Settings(
+            self.task_cov, self.hyper, self.uncertainty, self.known, self.logging, spreads=self.spreads
+        )
 
     def _findings(
         self, moments: Any, features: FeatureMap, roles: Roles, settings: Settings

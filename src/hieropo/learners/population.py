@@ -571,9 +571,9 @@ def verdict_of_parts(hierarchies: CrossedHierarchies) -> str:
 
 def verdict_of_spreads(posterior: CrossedMixture | PosteriorInShards) -> str:
     """Return a sentence on tasks whose interactions are unusually large; empty where the log shows none."""
-    differing = posterior.differing if isinstance(posterior, CrossedMixture) else None
-    if differing is None:
+    if not isinstance(posterior, CrossedMixture) or posterior.differing is None:
         return ""
+    differing = posterior.differing
     count, seen = (
         int(np.count_nonzero(differing > 0.5)),
         int(np.count_nonzero(posterior.moments.rows.any(axis=1))),

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from hieropo import HierOPO, load_learner
+from hieropo.errors import InputError
 from hieropo.estimation.crossed.mixture import (
     CrossedHierarchies,
     _averaged,
@@ -40,7 +41,9 @@ def rows(odd: int, seed: int = 0, *, m: int = 50, usual: float = 0.2) -> dict[st
 
 
 def fitted(log: dict[str, Any]) -> HierOPO:
-    return HierOPO(logging="random").fit(pa.table(log), task="task", action="action", reward="reward")
+    return HierOPO(logging="random", spreads="auto").fit(
+        pa.table(log), task="task", action="action", reward="reward"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -69,14 +72,14 @@ def test_odd_tasks_are_found_and_all_weights_add_to_one(odd: HierOPO) -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_log_of_one_spread_has_the_answer_of_one_spread(seed: int) -> None:
     moments = moments_of(fitted(rows(0, seed, m=30)))
-    auto, one = integrate_crossed(moments), integrate_crossed(moments, spreads="one")
+    auto, one = integrate_crossed(moments, spreads="auto"), integrate_crossed(moments)
     assert json.dumps(auto.to_dict()) == json.dumps(one.to_dict())
     assert condition_hierarchies(moments, auto).differing is None
 
 
 def test_both_are_averaged_by_their_evidence(odd: HierOPO) -> None:
     moments = moments_of(odd)
-    one = integrate_crossed(moments, spreads="one")
+    one = integrate_crossed(moments)
     assert not one.mixed_spreads
     mixed = mixed_spreads(moments, one.shapes, (0.1, 0.5, 0.8), 1.0)
     assert mixed is not None
@@ -139,3 +142,8 @@ def test_an_evaluation_uses_the_mixture_in_single_tasks(odd: HierOPO) -> None:
     evaluation = odd.evaluate(pa.table(rows(ODD)), propensities="none")
     assert 0 < evaluation.model.difference.mean < 2
     assert evaluation.passed[:ODD].all()
+
+
+def test_an_unknown_setting_of_spreads_is_refused() -> None:
+    with pytest.raises(InputError, match="spreads='many'"):
+        HierOPO(spreads="many").fit(pa.table(rows(0, m=4)), task="task", action="action", reward="reward")  # type: ignore[arg-type]

@@ -79,7 +79,7 @@ from hieropo.moments.statistics import Moments
 from hieropo.rows.ids import ONE_TASK
 from hieropo.rows.keys import Unseen
 
-SpreadsSetting = Literal["auto", "one"]
+SpreadsSetting = Literal["one", "auto"]
 _SMALLEST = 1e-5  # weight of a node that is kept
 _REPLICATES = 10.0  # rows beyond the first of a task and action, from which on they tell the noise
 _FEW = 3  # rows besides one for each coefficient, below which hardly anything is learned
@@ -549,7 +549,7 @@ def _hierarchies_in_shards(moments: MomentsInShards, hierarchies: CrossedHierarc
     if hierarchies.mixed_spreads:
         raise InputError(
             "This hierarchy has a mixture of spreads, and the log is in shards. A mixture is conditioned on all "
-            "tasks at once: join the shards into moments in memory, or learn the hierarchy from the shards, with one spread."
+            "tasks at once: join the shards into moments in memory, or learn from the shards, with one spread."
         )
     check_in_shards(moments, hierarchies.hierarchy(0))
     covs = [(one.interaction_cov, one.level_cov, noise) for one, noise in _conditioned(hierarchies)]
@@ -599,7 +599,7 @@ def integrate_crossed(
     levels: tuple[Grouping, ...] = (),
     metadata: Metadata | None = None,
     similar: CrossedHierarchies | None = None,
-    spreads: SpreadsSetting = "auto",
+    spreads: SpreadsSetting = "one",
 ) -> CrossedHierarchies:
     """Integrate the crossed prior over its standard deviations.
 
@@ -617,7 +617,7 @@ def integrate_crossed(
         deviations, and a little more. Where that is not enough, it is searched for as without them. What is learned is
         for choices and predictions in single tasks: where the log tells the standard deviations well enough for these,
         one hierarchy stands for all. Sums over tasks need all: what hardly moves a task moves all tasks alike.
-    spreads : {"auto", "one"}
+    spreads : {"one", "auto"}
         "auto" looks for tasks that differ in the spread of their interactions; "one" does not.
 
     Raises
