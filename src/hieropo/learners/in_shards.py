@@ -185,7 +185,7 @@ def subject_in_shards(
         acting = LCBPolicy(part, features, pessimism=plain.pessimism, unseen=plain.unseen)
         return Subject(
             policy=_gated(acting, policy), moments=part.moments,
-            posterior=part, condition=condition, relearn=relearn, sketch=sharded.sketch, logging=learner.logging,
+            posterior=part, condition=condition, relearn=relearn, sketch=sharded.sketch, logging=learner.logging_,
             part=True,
         )  # fmt: skip
 
