@@ -29,7 +29,7 @@ LAWS := reproduce/test_als evaluation/test_bounds logging_policy/test_cells logg
     estimation/hyper/test_uncertainty ope/test_value_intervals learners/test_weights \
     evaluation/test_certificates
 
-.PHONY: help demo docs docs-serve browser chromium peers benchmarks lme4 reproduce test lint types public-types contracts pytest quick portable format clean postgresql
+.PHONY: help demo docs docs-serve browser chromium peers benchmarks lme4 reproduce test lint types public-types contracts pytest quick portable format clean postgresql java
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -84,10 +84,10 @@ public-types: $(TYPES)  ## the completeness of the public types, by basedpyright
 contracts: $(DEV)  ## the import contracts of ARCHITECTURE.md
 	$(BIN)/lint-imports
 
-pytest: $(DEV) postgresql  ## all tests
+pytest: $(DEV) postgresql java  ## all tests
 	$(KEPT) $(BIN)/python -m pytest -n auto --dist worksteal
 
-quick: $(DEV) postgresql  ## the tests without those marked slow
+quick: $(DEV) postgresql java  ## the tests without those marked slow
 	$(KEPT) HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
 portable: $(DEV)  ## the tests of kernels and laws as an older processor runs them
@@ -108,6 +108,15 @@ postgresql:
 	        apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends postgresql; \
 	    else \
 	        echo "No PostgreSQL server is installed (on Debian: the package postgresql)." >&2; \
+	    fi; }
+
+# A Java runtime for the tests of Spark; without one they are skipped, saying so.
+java:
+	@command -v java >/dev/null || { \
+	    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	        apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends default-jre-headless; \
+	    else \
+	        echo "No Java runtime is installed (on Debian: the package default-jre-headless)." >&2; \
 	    fi; }
 
 # R with lme4, one of the tools of `make peers`, which names it in its table where it is not there.

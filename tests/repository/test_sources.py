@@ -109,6 +109,7 @@ def test_third_party_packages_enter_where_the_design_says() -> None:
         "numpy": ("",),
         "prometheus_client": ("serve",),
         "pyarrow": ("logs", "passes", "decisions", "storage", "cli", "serve"),
+        "pyspark": ("spark",),
         "scipy": (
             "_utils",
             "estimation",

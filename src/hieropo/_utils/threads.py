@@ -10,10 +10,10 @@ R = TypeVar("R")
 
 
 def processors() -> int:
-    """Return the number of processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Return the number of processors that this process may use, at most that of the environment's HIEROPO_THREADS."""
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    allowed = os.environ.get("HIEROPO_THREADS", "")
+    return min(available, max(int(allowed), 1)) if allowed.isdecimal() else available
 
 
 def in_threads(work: Callable[[P], R], pieces: Sequence[P], threads: int) -> list[R]:

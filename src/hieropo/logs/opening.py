@@ -148,6 +148,12 @@ def _open_frame(source: Any) -> LogSource:
         return DatasetSource(source, "Arrow dataset")
     if kind.__name__ == "LazyFrame" and package == "polars":
         return LazySource(source, "polars LazyFrame")
+    if package == "pyspark":
+        raise InputError(
+            f"This pyspark {kind.__name__} would come through the driver, with all of its rows. Sum them on the "
+            "workers: hieropo.spark.moments(frame, out=...), and fit its result; decide by hieropo.spark.decide. Rows "
+            "that fit here are frame.toArrow()."
+        )
     if not hasattr(source, "__arrow_c_stream__"):
         if isinstance(source, Iterator) or _holds_batches(source):
             return iterator_source(source, f"{kind.__name__} of batches")

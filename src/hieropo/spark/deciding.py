@@ -1,0 +1,98 @@
+"""Decisions for a Spark frame, by a policy that every worker maps from disk."""
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from hieropo.errors import InputError
+from hieropo.learners.loading import load_learner
+from hieropo.logs.arrow.arrays import decoded
+from hieropo.spark.workers import nonempty, prepare_worker
+
+
+def decide(
+    requests: Any,
+    policy: str | os.PathLike[str],
+    *,
+    id: str | Sequence[str] | None = None,  # noqa: A002 - as of `HierOPO.decide`
+    top: int = 1,
+    **columns: Any,
+) -> Any:
+    """Return a Spark frame with the action of each request, as :meth:`HierOPO.decide` chooses it.
+
+    Parameters
+    ----------
+    requests : DataFrame
+    policy : path
+        Directory of a policy at the same path on every worker. Its files are mapped, so that workers of one machine
+        share their memory.
+    id, top, **columns
+        As of :meth:`HierOPO.decide`. A request that cannot be used has no action and a reason; ``strict`` and
+        ``request`` are not taken.
+
+    Returns
+    -------
+    DataFrame
+        The columns of :class:`Decisions`, in the order of the rows of each partition.
+
+    Raises
+    ------
+    InputError, SchemaError, ArtifactError
+        The policy or a column is missing, or the first request shows that they do not fit.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    refused = [name for name in ("strict", "request") if name in columns]
+    if refused:
+        raise InputError(
+            f"{refused[0]}={columns[refused[0]]!r} was given for decisions on Spark, where a worker sees a part of the "
+            "requests alone. Leave it out: requests that cannot be used have no action and a reason."
+        )
+    location, given = os.path.realpath(policy), {"id": id, "top": top, **columns}
+    first = requests.limit(1).toArrow()
+    if not first.num_rows:
+        raise InputError(
+            "The Spark frame has no request, so that there is nothing to decide. Is a filter too narrow?"
+        )
+    schema = _plain_schema(_decided(location, first, given).schema)
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        prepare_worker()
+        for batch in nonempty(batches):
+            table = _decided(location, batch, given)
+            plain = [
+                decoded(table.column(name).combine_chunks()).cast(schema.field(name).type)
+                for name in schema.names
+            ]
+            yield pa.RecordBatch.from_arrays(plain, schema=schema)
+
+    return requests.mapInArrow(work, from_arrow_schema(schema))
+
+
+def _decided(location: str, requests: Any, given: dict[str, Any]) -> pa.Table:
+    """Return the table of decisions for some requests; a worker loads a policy once."""
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore"
+        )  # the reasons are in the table; nobody reads a worker's standard error
+        table: pa.Table = _loaded(location).decide(requests, **given).table
+    return table
+
+
+@lru_cache(maxsize=2)
+def _loaded(location: str) -> Any:
+    return load_learner(location)
+
+
+def _plain_schema(schema: pa.Schema) -> pa.Schema:
+    """Return a schema without dictionaries and columns of nulls, which Spark has not."""
+    fields = []
+    for field in schema:
+        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        fields.append(pa.field(field.name, pa.string() if pa.types.is_null(kind) else kind))
+    return pa.schema(fields)

@@ -1,0 +1,247 @@
+"""Sums and decisions on Spark, with real workers on local[2]: those of one machine."""
+
+import datetime as dt
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from hieropo import HierOPO, LogMoments, Moments
+from hieropo.errors import InputError, LogError, SchemaError
+from hieropo.features.maps import per_action
+from hieropo.rows.task_hash import shards_of
+
+pyspark = pytest.importorskip("pyspark", reason="of the extra spark, which `make test` installs")
+if shutil.which("java") is None:
+    pytest.skip("no Java runtime is installed; `make test` installs it", allow_module_level=True)
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+COLUMNS: dict[str, Any] = {"task": "store", "action": "offer", "reward": "profit"}
+CONTEXT = {**COLUMNS, "context": ["visits", "stamp"]}
+
+
+def log(n: int = 600) -> pa.Table:
+    rng = np.random.default_rng(5)
+    store, offer = rng.integers(40, size=n), rng.integers(3, size=n)
+    visits = rng.gamma(2.0, 1.0, size=n)
+    return pa.table(
+        {
+            "store": store * 2**33 - 5,
+            "offer": np.array(["none", "coupon", "gift"])[offer],
+            "visits": visits,
+            "stamp": 1.7e9 + rng.normal(size=n) * 1e3,  # far from 0
+            "profit": 40.0 + 0.5 * offer + 0.3 * visits * offer + rng.normal(size=n),
+            "weight": rng.integers(3, size=n),
+            "precision": rng.uniform(0.5, 2.0, size=n),
+            "region": [f"region {k % 3}" for k in store],
+            "size": store / 4.0,
+            "device": np.array(["phone", "it's a `tv`", "tablet"])[rng.integers(3, size=n)],
+            "name": [f"store {k} é" for k in store],
+            "opened": [dt.date(2026, 1, 1 + int(k) % 28) for k in store],
+        }
+    )
+
+
+TABLE = log()
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "2", "spark.sql.adaptive.enabled": "false", "spark.log.level": "OFF",
+        "spark.ui.showConsoleProgress": "false", "spark.driver.memory": "512m",
+    }  # fmt: skip
+    builder = SparkSession.builder.master("local[2, 3]")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="module")
+def frame(spark: Any) -> Any:
+    return spark.createDataFrame(TABLE).repartition(2).cache()
+
+
+def check_equal(mine: LogMoments, expected: LogMoments) -> None:
+    """Check that two moments have the same map, tasks, rows and sums, to rounding."""
+    assert mine.features == expected.features
+    assert mine.roles == expected.roles
+    assert len(mine) == len(expected)
+    ordered: Moments = mine.moments.select(expected.tasks)
+    assert expected.moments.allclose(ordered)
+    assert mine.summed.task_levels.levels() == expected.summed.task_levels.levels()
+
+
+def test_shuffled_rows_give_the_sums_and_the_policy_of_one_machine(frame: Any, tmp_path: Path) -> None:
+    import hieropo.spark
+
+    sharded = hieropo.spark.moments(frame, out=tmp_path / "shards", shards=4, **CONTEXT)
+    expected = LogMoments.of(TABLE, **CONTEXT)
+    check_equal(sharded.joined(), expected)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["shards"]
+    for k, shard in enumerate(sharded.shards()):
+        assert (shards_of(shard.tasks, 4) == k).all()
+    learner = HierOPO().fit(sharded)
+    learner.save(tmp_path / "policy")
+    requests = frame.select("store", "visits", "stamp")
+    decided = hieropo.spark.decide(requests, tmp_path / "policy", id=["store", "visits"]).toArrow()
+    wanted = HierOPO().fit(expected).decide(TABLE, id=["store", "visits"])
+    assert decided.column_names == wanted.table.column_names
+    names = ("visits", "store", "action")
+    rows = [
+        sorted(zip(*(table[name].to_pylist() for name in names), strict=True))
+        for table in (decided, wanted.table)
+    ]
+    assert rows[0] == rows[1]
+
+
+def test_all_roles_and_a_task_of_several_columns(frame: Any, tmp_path: Path) -> None:
+    import hieropo.spark
+
+    given = {**CONTEXT, "task": ["name", "opened"], "weight": "weight", "precision": "precision"}
+    check_equal(
+        hieropo.spark.moments(frame, out=tmp_path / "a", shards=2, **given).joined(),
+        LogMoments.of(TABLE, **given),
+    )
+    given = {
+        **COLUMNS,
+        "task": "opened",
+        "features": LogMoments.of(TABLE, features="device", **COLUMNS).features,
+    }
+    check_equal(
+        hieropo.spark.moments(frame, out=tmp_path / "b", shards=2, **given).joined(),
+        LogMoments.of(TABLE, **given),
+    )
+
+
+def test_the_hash_of_expressions_is_that_of_the_files(spark: Any) -> None:
+    from hieropo.spark.hashing import SHARD, with_shards
+
+    rng = np.random.default_rng(0)
+    wide = np.concatenate(
+        [rng.integers(-(2**63), 2**63 - 1, size=50), [0, 1, -1, 2**32, 2**63 - 1, -(2**63)]]
+    )
+    columns = {
+        "wide": pa.array(wide),
+        "small": pa.array(wide.astype(np.int16)),
+        "text": pa.array([f"é {k} \U0001f600" for k in wide]),
+        "bytes": pa.array([str(k).encode() for k in wide]),
+    }
+    table = spark.createDataFrame(pa.table(columns))
+    for name in columns:
+        table = with_shards(table, [name], 1024).withColumnRenamed(SHARD, f"shard of {name}")
+    hashed = table.toArrow()
+    for name in columns:
+        ids = (
+            hashed[name].to_numpy()
+            if name in ("wide", "small")
+            else np.array(hashed[name].to_pylist(), dtype=object)
+        )
+        assert hashed[f"shard of {name}"].to_pylist() == shards_of(ids, 1024).tolist()
+
+
+def test_workers_read_files_in_groups(spark: Any, tmp_path: Path) -> None:
+    import hieropo.spark
+
+    (tmp_path / "log").mkdir()
+    for k in range(5):
+        pq.write_table(TABLE.slice(120 * k, 120), tmp_path / "log" / f"{k}.parquet")
+    given = {**CONTEXT, "levels": ["region"], "metadata": ["size"]}
+    sharded = hieropo.spark.moments(
+        tmp_path / "log", out=tmp_path / "shards", shards=4, spark=spark, groups=3, **given
+    )
+    check_equal(sharded.joined(), LogMoments.of(TABLE, **given))
+    assert sharded.sketch.rows == 600
+    one = [sharded.shard(k).moments.sums.tobytes() for k in range(4)]
+    again = hieropo.spark.moments(
+        tmp_path / "log", out=tmp_path / "again", shards=4, spark=spark, groups=3, **given
+    )
+    assert [again.shard(k).moments.sums.tobytes() for k in range(4)] == one
+
+
+def test_the_text_of_sums_runs_on_spark(spark: Any, frame: Any) -> None:
+    frame.createOrReplaceTempView("log")
+    terms = LogMoments.of(TABLE, features="device + visits + stamp", **COLUMNS).features.terms
+    given = {**COLUMNS, "features": terms, "precision": "precision", "levels": ["region"]}
+    text = LogMoments.sums_sql("select * from log", "spark", **given)
+    mine, expected = LogMoments.from_sums(spark.sql(text).toArrow()), LogMoments.of(TABLE, **given)
+    check_equal(mine, expected)
+
+
+def test_a_worker_that_is_killed_changes_nothing(frame: Any, tmp_path: Path) -> None:
+    import hieropo.spark
+
+    mark = str(tmp_path / "killed")
+
+    def dies_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+        if not os.path.exists(mark):  # noqa: PTH110 - shipped to workers by value
+            with open(mark, "w"):  # noqa: PTH123
+                os._exit(1)
+
+    dying = frame.mapInArrow(dies_once, frame.schema)
+    features = per_action(["coupon", "gift", "none"], ["visits", "stamp"])
+    sharded = hieropo.spark.moments(dying, out=tmp_path / "shards", shards=2, features=features, **CONTEXT)
+    assert Path(mark).exists()
+    check_equal(sharded.joined(), LogMoments.of(TABLE, features=features, **CONTEXT))
+
+
+def test_bad_rows_are_told_without_a_java_trace(spark: Any, tmp_path: Path) -> None:
+    import hieropo.spark
+
+    values = pa.array([None if k == 37 else value for k, value in enumerate(TABLE["profit"].to_pylist())])
+    bad = spark.createDataFrame(TABLE.set_column(TABLE.column_names.index("profit"), "profit", values))
+    with pytest.raises(LogError, match=r"^Column 'profit', row \d+: .* In the rows of shard \d") as caught:
+        hieropo.spark.moments(bad, out=tmp_path / "x", shards=2, **CONTEXT)
+    assert "java" not in str(caught.value).lower()
+    with pytest.raises(SchemaError, match="'Profit'"):
+        hieropo.spark.moments(bad, out=tmp_path / "x", **{**CONTEXT, "reward": "Profit"})
+    with pytest.raises(InputError, match="are not all numbers"):
+        hieropo.spark.moments(bad, out=tmp_path / "x", **COLUMNS, context=["device"])
+    with pytest.raises(LogError, match="Spark frame has no rows"):
+        hieropo.spark.moments(bad.filter("visits < 0"), out=tmp_path / "x", **COLUMNS)
+
+
+def test_what_is_not_done_on_spark_is_refused_with_the_way(frame: Any, tmp_path: Path) -> None:
+    import hieropo.spark
+
+    with pytest.raises(InputError, match=r"through the driver.*hieropo\.spark\.moments"):
+        LogMoments.of(frame, **COLUMNS)
+    with pytest.raises(InputError, match="are a formula"):
+        hieropo.spark.moments(frame, out=tmp_path / "x", features="device", **COLUMNS)
+    with pytest.raises(InputError, match="address of an object store"):
+        hieropo.spark.moments(frame, out="s3://bucket/x", **COLUMNS)
+    with pytest.raises(InputError, match="needs the path"):
+        hieropo.spark.moments(frame, out=tmp_path / "x", how="files", **COLUMNS)
+    with pytest.raises(InputError, match="how='sql' is not known"):
+        hieropo.spark.moments(frame, out=tmp_path / "x", how="sql", **COLUMNS)
+    with pytest.raises(InputError, match="no sums of clusters"):
+        hieropo.spark.moments(frame, out=tmp_path / "x", cluster="region", **COLUMNS)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    with pytest.raises(InputError, match="exists and is not empty"):
+        hieropo.spark.moments(frame, out=tmp_path / "full", **COLUMNS)
+    with pytest.raises(InputError, match="power of two"):
+        hieropo.spark.moments(frame, out=tmp_path / "x", shards=3, **COLUMNS)
+    with pytest.raises(TypeError, match="got 'reword'"):
+        hieropo.spark.moments(frame, out=tmp_path / "x", reword="profit")
+    with pytest.raises(InputError, match="strict=True"):
+        hieropo.spark.decide(frame, tmp_path, strict=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["full"]
