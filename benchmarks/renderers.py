@@ -538,6 +538,29 @@ def run_seconds(run: Results) -> float:
     return float(run["fit_cpu"] + run["save_cpu"])
 
 
+def warehouse_table(parts: Parts) -> str:
+    texts = []
+    if "duckdb" in parts:
+        results = parts["duckdb"]
+        rows = [
+            [
+                str(run["dim"]), small(run["pass"]["cpu"]), small(run["duckdb"]["cpu"]),
+                times(run["duckdb"]["cpu"], run["pass"]["cpu"]),
+                small(run["pass"]["clock"]), small(run["duckdb"]["clock"]),
+            ]
+            for run in results["runs"]
+        ]  # fmt: skip
+        head = ["features", "pass, CPU s", "DuckDB, CPU s", "of the pass", "pass, s", "DuckDB, s"]
+        texts += [f"{results['rows']:,} rows of {results['tasks']:,} tasks, Parquet.", table(head, rows)]
+    if "spark" in parts:
+        results = parts["spark"]
+        scan = next(run["clock"] for run in results["runs"] if run["way"] == "scan")
+        rows = [[run["way"], small(run["clock"]), times(run["clock"], scan)] for run in results["runs"]]
+        size = f"Spark, {results['rows']:,} rows of {results['tasks']:,} tasks, {results['dim']} features."
+        texts += [size, table(["way", "s", "of the scan"], rows)]
+    return joined(*texts)
+
+
 PROGRAMS = {
     "startup": Program(
         startup_table,
@@ -575,6 +598,13 @@ PROGRAMS = {
         (
             Run("--tasks 4000000 --in-memory 1000000", ("two levels",)),
             Run("--tasks 2000000 --in-memory 1000000 --actions 4 --dim 2", ("crossed",)),
+        ),
+    ),
+    "warehouse": Program(
+        warehouse_table,
+        (
+            Run("--rows 4000000 --tasks 100000", ("duckdb",), needs=("duckdb",)),
+            Run("--rows 4000000 --tasks 100000 --spark", ("spark",), needs=("pyspark",)),
         ),
     ),
     "growth": Program(growth_table, (Run(parts=("rows", "tasks", "features", "actions", "threads")),)),

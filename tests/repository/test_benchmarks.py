@@ -119,6 +119,13 @@ def documents() -> dict[str, dict[str, Any]]:
             "": {"rows": 9, "formulas": {"x": {"map": 1.0, "pass": 2.0, "fit": 4.0}}},
             "formulaic": {"differences": {"x": 1e-16}},
         },
+        "warehouse": {
+            "duckdb": {"rows": 9, "tasks": 2, "runs": [{"dim": 10, "pass": point(), "duckdb": point(2.0)}]},
+            "spark": {
+                "rows": 9, "tasks": 2, "dim": 10,
+                "runs": [{"way": "scan", "clock": 1.0}, {"way": "files", "clock": 3.0}],
+            },
+        },
     }  # fmt: skip
 
 
@@ -132,6 +139,7 @@ PHRASES = {
     "off_policy": "1.0e-09 (goal 1e-10, missed)", "policy_on_disk": "| 100 ms | 300 ms | 50 ms, missed |",
     "posterior": "8.00 s (a) | 1.00 s, 8.0 x (5) | 1.00 s, 8.0 x (10, missed) |", "serve": "| 90, 0 | 100, missed; 0 |",
     "serve_refresh": "| 12.0 | 6.00 | 10, missed |", "startup": "| 0.20 |  | 0.15, missed |", "terms": "| 25% |",
+    "warehouse": "| 10 | 1.00 | 2.00 | 2.0 x |",
 }  # fmt: skip
 
 
