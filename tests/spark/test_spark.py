@@ -245,3 +245,13 @@ def test_what_is_not_done_on_spark_is_refused_with_the_way(frame: Any, tmp_path:
     with pytest.raises(InputError, match="strict=True"):
         hieropo.spark.decide(frame, tmp_path, strict=True)
     assert [path.name for path in tmp_path.iterdir()] == ["full"]
+
+
+def test_a_zip_is_refused_with_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    import hieropo
+    from hieropo.spark.workers import reported
+
+    monkeypatch.setattr(hieropo, "__file__", "packages.zip/hieropo/__init__.py")
+    (error,) = reported(3, lambda: 1.0).column("error").to_pylist()
+    assert "was shipped as packages.zip/hieropo" in error
+    assert "packed environment" in error

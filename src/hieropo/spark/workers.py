@@ -25,7 +25,7 @@ def prepare_worker() -> None:
     if not Path(hieropo.__file__).is_file():
         raise InputError(
             f"hieropo was shipped as {Path(hieropo.__file__).parent}, and its compiled loops need files on disk. Ship "
-            "a packed environment in place of a zip by addPyFile: see the page 'Sum and decide on Spark'."
+            "a packed environment in place of a zip by addPyFile: see the page 'When one machine is not enough'."
         )
     os.environ["HIEROPO_THREADS"] = "1"
 
