@@ -210,6 +210,21 @@ def test_origins_after_the_sums_would_lose_what_the_text_keeps(duck: Database) -
     assert packed[5] == pytest.approx(exact, rel=1e-13)
 
 
+def test_sums_of_whole_numbers_are_exact(database: Database) -> None:
+    """Rewards that are equal in all rows of a task: their squares about a whole origin are whole, as in the pass."""
+    rng = np.random.default_rng(0)
+    table = {
+        "t": np.repeat(range(40), 5),
+        "a": ["x", "y"] * 100,
+        "r": np.repeat(rng.integers(2, 6, size=40), 5),
+    }
+    query, columns = database.put("whole", pa.table(table)), {"task": "t", "action": "a", "reward": "r"}
+    mine = database.summed(query, **columns)
+    check_equal(mine, LogMoments.of(pa.table(table), **columns))
+    assert (mine.moments.sums == np.round(mine.moments.sums)).all()
+    assert mine.moments.unit_offset.tolist() in ([3.0], [4.0])
+
+
 IDS = {
     "whole numbers": pa.array([7, 7, 2**40, -1] * 5),
     "text with quotes": pa.array(["it's", 'a "b"', "\\", ""] * 5),

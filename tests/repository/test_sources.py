@@ -108,7 +108,7 @@ def test_third_party_packages_enter_where_the_design_says() -> None:
         "numba": ("_kernels",),
         "numpy": ("",),
         "prometheus_client": ("serve",),
-        "pyarrow": ("logs", "passes", "decisions", "storage", "cli", "serve"),
+        "pyarrow": ("logs", "passes", "decisions", "storage", "cli", "serve", "spark"),
         "pyspark": ("spark",),
         "scipy": (
             "_utils",

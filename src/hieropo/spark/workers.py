@@ -1,4 +1,4 @@
-"""What runs on a worker: one thread for each task slot, and errors that come back as rows."""
+"""Work on a worker: one thread for each task slot, and errors that come back as rows."""
 
 import os
 from collections.abc import Callable, Iterator

@@ -125,26 +125,36 @@ class SumsText:
         """Return one row of means of the features and of the reward, over the rows that can be used."""
         usable = " and ".join(check.condition for check in self.checks)
         rows = f"from (\n{self._inner()}\n) as numbers\nwhere {usable}"
-        name = "o" if self.has_intercept else "m"
-        means = list(self._means(name))
+        features = [*self.features, "reward"]
+        moments = [f"avg({x}) as a_{k}, sqrt(var_pop({x})) as d_{k}" for k, x in enumerate(features)]
         if self.has_intercept:
-            return f"select {_listed(means)}\n{rows}"
-        means += [
-            f"{bound}({feature}) as {bound}_{k}"
-            for k, feature in enumerate(self.features)
-            for bound in ("min", "max")
+            means = f"select {_listed(moments)}\n{rows}"
+            return f"select {_listed(self._means('o'))}\nfrom (\n{means}\n) as means"
+        ranges = [
+            f"{bound}({x}) as {bound}_{k}" for k, x in enumerate(self.features) for bound in ("min", "max")
         ]
-        return _without_intercept(f"select {_listed(means)}\n{rows}", len(self.features), self.dialect)
+        kept = [f"{bound}_{k}" for k in range(len(self.features)) for bound in ("min", "max")]
+        means = f"select {_listed([*moments, *ranges])}\n{rows}"
+        near = f"select {_listed([*self._means('m'), *kept])}\nfrom (\n{means}\n) as means"
+        return _without_intercept(near, len(self.features), self.dialect)
 
     def _means(self, name: str) -> Iterator[str]:
         """Yield the mean of each feature and of the reward where it is far from 0, else 0, as the pass does.
 
-        Where a feature is near 0, a sum that is exactly 0 stays so.
+        A mean is rounded to the power of ten below the standard deviation, as the pass rounds it: products of whole
+        numbers stay whole, and a sum that is exactly 0 stays so.
         """
-        limits = [*((feature, FAR) for feature in self.features), ("reward", FAR_REWARDS)]
-        for k, (number, limit) in enumerate(limits):
-            far = f"abs(avg({number})) > {self.dialect.number(limit)} * sqrt(var_pop({number}))"
-            yield f"case when {far} then avg({number}) else {self.dialect.number(0.0)} end as {name}_{k}"
+        number, last = self.dialect.number, len(self.features)
+        for k in range(last + 1):
+            a, d, limit = f"a_{k}", f"d_{k}", number(FAR_REWARDS if k == last else FAR)
+            digits = f"floor(ln({d}) / ln({number(10.0)}))"
+            unit, inverse = (f"power({number(10.0)}, {sign}{digits})" for sign in ("", "-"))
+            yield (
+                f"case when not (abs({a}) > {limit} * {d}) then {number(0.0)} "
+                f"when {d} <= {number(1e-12)} * abs({a}) then {a} "
+                f"when {d} >= {number(1.0)} then round({a} / {unit}) * {unit} "
+                f"else round({a} * {inverse}) / {inverse} end as {name}_{k}"
+            )
 
     def _centred(self) -> str:
         """Return the rows with features and reward less their origin, all 0 where a row cannot be used."""
