@@ -28,7 +28,7 @@ def differs_in_words(probability: float) -> str:
     """Return a sentence on the probability that the effects of actions in a task are unusually large."""
     return (
         "The effects of actions in this task are at least twice as large as in three quarters of the tasks with "
-        f"probability {probability:.2g}."
+        f"probability {'above 0.99' if probability > 0.99 else f'{probability:.2g}'}."
     )
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from hieropo import HierOPO, load_learner
+from hieropo.cli.inspection import differs_in_words
 from hieropo.errors import InputError
 from hieropo.estimation.crossed.mixture import (
     CrossedHierarchies,
@@ -136,6 +137,8 @@ def test_what_the_log_shows_is_in_the_summary_the_coefficients_and_the_explanati
     assert "differs" not in fitted(rows(0, 1, m=30)).coefficients().table.column_names
     explanation = odd.explain("t1", {})
     assert explanation is not None
+    assert "probability above 0.99" in differs_in_words(0.999)
+    assert "probability 0.97" in differs_in_words(0.971)
 
 
 def test_an_evaluation_uses_the_mixture_in_single_tasks(odd: HierOPO) -> None:
