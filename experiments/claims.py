@@ -42,6 +42,7 @@ Codes = NDArray[np.int64]
 SEED = 20261129
 OUT = Path(__file__).resolve().parents[1] / "docs" / "results" / "claims.md"
 SHARES = np.array([0.4, 0.3, 0.2, 0.1])
+PAID = 0.05  # share of rewards that are not 0, with "revenue"
 CONTEXTS = 300  # fresh contexts of a task by which values are averaged
 INTRODUCTION = """\
 Claims and values of `HierOPO()` in worlds whose truth is known; the columns are explained at the head of
@@ -64,8 +65,9 @@ class World:
     columns : int
         Context columns besides the intercept.
     actions : int
-    reward : {"normal", "t3", "skewed", "binary", "count", "noisy", "drift"}
-        "noisy" has ten times the noise variance in one action.
+    reward : {"normal", "t3", "skewed", "binary", "count", "noisy", "drift", "unequal", "revenue"}
+        "noisy" has ten times the noise variance in one action, "unequal" variances of tasks that differ 100-fold, with
+        logs uniform and a mean of 1; "revenue" is 0 with probability .95, else lognormal with a log sd of 1.
     few : float
         Share of the tasks whose interaction is ten times as large, or (negative) whose interaction there is alone.
     unequal : bool
@@ -108,6 +110,8 @@ WORLDS = {
     "unequal": World("contexts of unequal weight, 1,000 rows", 50, 20, columns=7, actions=5, unequal=True, runs=60),
     "contexts, none": World("contexts, no effect, 1,500 rows", 60, 25, 0.0, 0.5, 0.0, columns=3, runs=60),
     "correlated": World("contexts whose coefficients are correlated, .6", 60, 40, columns=4, correlation=0.6, runs=60),
+    "unequal noise": World("noise variance 100-fold between tasks", reward="unequal"),
+    "revenue": World("revenue: 95 % zeros, lognormal amounts", reward="revenue"),
 }  # fmt: skip
 OTHERS = ("pooled", "separate", "one action", "James-Stein")
 
@@ -159,6 +163,8 @@ def linked(score: Array, link: str) -> Array:
     """Expected rewards of scores on the link scale."""
     if link == "binary":
         return np.asarray(1 / (1 + np.exp(1.4 - 1.5 * score)))
+    if link == "revenue":
+        return np.asarray(PAID * np.exp(score + 0.5))
     return np.asarray(np.exp(0.7 * score) if link == "count" else score)
 
 
@@ -195,10 +201,8 @@ def rewards(
 ) -> tuple[Array, Array]:
     """Draw rewards around their means (n,); noise variances of the actions (K,)."""
     n, noise_var = mean.size, np.ones(world.actions)
-    if world.reward == "binary":
-        return (rng.random(n) < mean).astype(np.float64), noise_var
-    if world.reward == "count":
-        return rng.poisson(mean).astype(np.float64), noise_var
+    if world.reward in ("binary", "count", "revenue"):
+        return of_mean(world.reward, mean, rng), noise_var
     noise = rng.standard_normal(n)
     if world.reward == "t3":
         noise = rng.standard_t(3, n) / np.sqrt(3)
@@ -207,10 +211,23 @@ def rewards(
     elif world.reward == "noisy":
         noise_var[rng.integers(world.actions)] = 10.0
         noise = noise * np.sqrt(noise_var[action])
+    elif world.reward == "unequal":
+        variance = 100.0 ** rng.uniform(-0.5, 0.5, world.tasks) * np.log(100.0) / 9.9
+        noise = noise * np.sqrt(variance)[task]
     elif world.reward == "drift":
         first = np.searchsorted(task, task)
         noise = noise + 0.03 * (np.arange(n) - first)
     return np.asarray(mean + noise), noise_var
+
+
+def of_mean(link: str, mean: Array, rng: np.random.Generator) -> Array:
+    """Draw rewards whose law follows from their means (n,)."""
+    if link == "binary":
+        return (rng.random(mean.size) < mean).astype(np.float64)
+    if link == "count":
+        return rng.poisson(mean).astype(np.float64)
+    amount = mean / PAID * rng.lognormal(-0.5, 1.0, mean.size)
+    return np.where(rng.random(mean.size) < PAID, amount, 0.0)
 
 
 def best_by_james_stein(log: Log) -> Codes:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from tables import provenance, table, write
+from tables import provenance, read_table, table, write
 
 from hieropo.reproduce.experiment import workers
 
@@ -23,6 +23,7 @@ class Options(NamedTuple):
     out: Path
     processes: int
     command: str
+    only: tuple[str, ...] = ()
 
 
 def options(doc: str | None, out: Path, program: str) -> Options:
@@ -31,9 +32,12 @@ def options(doc: str | None, out: Path, program: str) -> Options:
     parser.add_argument("--share", type=float, default=1.0, help="share of the runs to make")
     parser.add_argument("--out", type=Path, default=out)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument(
+        "--only", action="append", default=[], help="a setting; others keep their row of the table"
+    )
     chosen = parser.parse_args()
     command = f"python experiments/{program}" + (f" --share {chosen.share}" if chosen.share != 1 else "")
-    return Options(chosen.share, chosen.out, chosen.processes, command)
+    return Options(chosen.share, chosen.out, chosen.processes, command, tuple(chosen.only))
 
 
 def repeated(
@@ -71,9 +75,24 @@ def one_table(
     row: Callable[[str, list[R]], dict[str, str]],
     head: Sequence[str],
 ) -> None:
-    """Make the runs of a program, and write the paragraphs ``head`` and a table with the ``row`` of each setting."""
+    """Make the runs of a program, and write the paragraphs ``head`` and a table with the ``row`` of each setting.
+
+    With ``--only`` rows of other settings, and the command, stay as they are in the table; a new row is its last.
+    """
     chosen = options(doc, out, f"{out.stem}.py")
+    if chosen.only:
+        runs = {name: runs[name] for name in chosen.only}
     results = repeated(one_run, runs, chosen, told=lambda name, found: f"{name}: {row(name, found)}")
     rows = [row(name, found) for name, found in results.items()]
+    if chosen.only:
+        text = chosen.out.read_text("utf-8")
+        first = next(iter(rows[0]))
+        new = {cells[first]: cells for cells in rows}
+        rows = [new.pop(cells[first], cells) for cells in read_table(text, head[0])] + list(new.values())
+        made = next(line for line in text.splitlines() if line.startswith("Made by "))
+        write(
+            chosen.out, [*head, table(list(rows[0]), [list(cells.values()) for cells in rows]), f"{made}\n"]
+        )
+        return
     body = table(list(rows[0]), [list(cells.values()) for cells in rows])
     write(chosen.out, [*head, body, provenance(chosen.command)])

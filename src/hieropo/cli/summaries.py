@@ -12,9 +12,9 @@ from hieropo.estimation.crossed.mixture import CrossedHierarchies, condition_hie
 from hieropo.estimation.hyper.corrected import HyperError
 from hieropo.estimation.hyper.intervals import estimates, level_name
 from hieropo.estimation.hyper.mixed import HyperDraws
-from hieropo.learners.population import parts_of, verdict_of_parts, verdict_of_spreads
+from hieropo.learners.population import noise_of_tasks, parts_of, verdict_of_parts, verdict_of_spreads
 from hieropo.learners.saving import noise_identified
-from hieropo.model.crossed.hierarchy import typical_noise
+from hieropo.model.crossed.task_noise import mean_noise
 from hieropo.model.gaussian import Gaussian
 from hieropo.model.hierarchy import Hierarchy
 from hieropo.passes.feature_choice import measured_from
@@ -46,6 +46,7 @@ def summary(stored: Any) -> dict[str, Any]:
         "unseen": policy.unseen,
         "gate": _gate(policy),
         "noise_sd": None if hierarchy is None else _estimates(stored)["noise sd"],
+        "noise_of_tasks": noise_of_tasks(hierarchy) if isinstance(hierarchy, CrossedHierarchies) else "",
         "log_evidence": stored.log_evidence,
         "levels": [level.name for level in getattr(hierarchy, "levels", ())],
         "crossed": _crossed(stored),
@@ -143,7 +144,8 @@ def _variation(stored: Any, dim: int) -> dict[str, Any]:
 def _estimates(stored: Any) -> dict[str, float]:
     """Return the estimates of noise and variation that `hieropo fit` shows."""
     if not isinstance(stored.hierarchy, Hierarchy):
-        return {"noise sd": typical_noise(stored.hierarchy.central().noise_var) ** 0.5}
+        noise = getattr(stored.hierarchy, "task_noise", None)
+        return {"noise sd": mean_noise(stored.hierarchy.central().noise_var, noise) ** 0.5}
     return estimates(stored.hyper_uncertainty, stored.hierarchy)
 
 

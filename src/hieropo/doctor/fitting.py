@@ -132,7 +132,7 @@ def of_learning(
         return
     if moments.per_action:
         assert not isinstance(learning.hierarchy, Hierarchy)
-        z = crossed_knowledge(moments, features, learning.hierarchy.central())
+        z = crossed_knowledge(learning.posterior.moments, features, learning.hierarchy.central())
     else:
         z = None if learning.estimate is None else knowledge(moments, features, learning.estimate.hierarchy)
     if z is None or abs(z) <= KNEW:

@@ -6,6 +6,7 @@ from hieropo.errors import UnknownTaskError
 from hieropo.estimation.crossed.mixture import CrossedHierarchies, condition_with_crossed
 from hieropo.estimation.hyper.uncertainty import HyperUncertainty, condition_with
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
+from hieropo.model.crossed.task_noise import moments_of_log
 from hieropo.model.hierarchy import Hierarchy
 from hieropo.rows.ids import matching_known_id, plain
 from hieropo.rows.keys import Keys
@@ -54,5 +55,5 @@ def with_task(
             "this one. Its prior depends on them. Explain a task of the log; `decide` chooses for a new task whose "
             "request has the columns of its groups and metadata."
         )
-    covered = posterior.moments.covering(Keys.factorize([task])[0])
+    covered = moments_of_log(posterior).covering(Keys.factorize([task])[0])
     return condition_learned(covered, hierarchy, hyper_uncertainty)

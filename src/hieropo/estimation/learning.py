@@ -13,8 +13,8 @@ from hieropo.estimation.crossed.mixture import (
     CrossedMixture,
     SpreadsSetting,
     integrate_crossed,
-    noise_identified,
 )
+from hieropo.estimation.crossed.short_logs import noise_identified
 from hieropo.estimation.hyper.uncertainty import HyperUncertainty, Learned, Uncertainty, condition_with, learn
 from hieropo.estimation.reml import Estimate, TaskCov
 from hieropo.estimation.tree_estimation import estimate_levels
@@ -54,7 +54,10 @@ def _quoted(choices: Any) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Settings:
-    """The user's settings of the hierarchy; see :class:`learners.HierOPO`. ``mu`` is that of :class:`OracleOPO`."""
+    """The user's settings of the hierarchy; see :class:`learners.HierOPO`. ``mu`` is that of :class:`OracleOPO`.
+
+    ``equal_noise`` keeps the noise of all tasks equal: of rows that share a cause no other noise is derived.
+    """
 
     task_cov: Any
     hyper: Any
@@ -63,6 +66,7 @@ class Settings:
     logging: Logging = "unknown"
     mu: Any = None
     spreads: SpreadsSetting = "one"
+    equal_noise: bool = False
 
     def check(self) -> None:
         """Raise InputError for an unknown choice, before a long pass over a log.
@@ -351,7 +355,12 @@ def learning(
         levels = tuple(Grouping(parent, name) for name, parent in task_levels.levels().items())
         metadata = _known_of_tasks(moments, task_levels, settings, features)
         hierarchies = integrate_crossed(
-            moments, levels=levels, metadata=metadata, similar=similar, spreads=settings.spreads
+            moments,
+            levels=levels,
+            metadata=metadata,
+            similar=similar,
+            equal_noise=settings.equal_noise,
+            spreads=settings.spreads,
         )
         return Learning(hierarchies, condition_learned(moments, hierarchies, None))
     learned = _learned(moments, task_levels, settings, features)

@@ -61,7 +61,7 @@ from hieropo.logs.bad_rows.rejects import Rejects
 from hieropo.logs.encoding import opened_requests
 from hieropo.logs.opening import open_log
 from hieropo.logs.reading import read
-from hieropo.model.crossed.hierarchy import typical_noise
+from hieropo.model.crossed.task_noise import noise_variance
 from hieropo.moments.clusters import drawn_by_cluster
 from hieropo.moments.statistics import Moments
 from hieropo.ope.off_policy import OffPolicyMoments, OffPolicySums
@@ -429,9 +429,7 @@ def _limits(
 ) -> tuple[str, ...]:
     findings = [finding(subject, reacting.reacted())]
     if overlap == "no":
-        findings.append(
-            reacting.misfit(typical_noise(subject.posterior.noise_variances) ** 0.5, model.incumbent.sd)
-        )
+        findings.append(reacting.misfit(noise_variance(subject.posterior) ** 0.5, model.incumbent.sd))
     limits = [*(finding for finding in findings if finding is not None), *propensities.findings]
     if isinstance(subject.policy, GatedPolicy):
         limits.extend(finding for finding in subject.policy.limits if finding not in limits)

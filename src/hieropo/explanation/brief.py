@@ -10,6 +10,7 @@ from hieropo._utils.text import Report
 from hieropo._utils.ties import first_largest
 from hieropo.explanation.contexts import mean_context, shown_id
 from hieropo.model.attribution import own_shares, without_rows
+from hieropo.model.crossed.task_noise import moments_of_log
 from hieropo.model.protocol import TaskPosterior
 from hieropo.policies.gating import GatedPolicy
 from hieropo.policies.lower_bound import LCBPolicy
@@ -60,7 +61,7 @@ def briefs(
     if features is None or len(features.actions or ()) < 2 or not len(tasks):
         return ()
     rows = np.asarray(moments.keys.require(list(tasks)))
-    contexts = [mean_context(moments, features, int(row)) for row in rows]
+    contexts = [mean_context(moments_of_log(posterior), features, int(row)) for row in rows]
     if any(context is None for context in contexts):
         return ()
     phi = features.candidates(np.array(contexts).reshape(len(rows), -1))

@@ -17,6 +17,7 @@ from hieropo.explanation.turning import turns
 from hieropo.features.maps import FeatureMap
 from hieropo.logs.encoding import encoded_rows
 from hieropo.model.attribution import Attribution, attribution, without_tasks
+from hieropo.model.crossed.task_noise import moments_of_log
 from hieropo.model.protocol import TaskPosterior
 from hieropo.policies.gating import GatedPolicy
 from hieropo.policies.lower_bound import LCBPolicy
@@ -68,7 +69,7 @@ def explain(
         A column of ``log`` is missing or cannot play its role.
     """
     acting = policy.ungated
-    features, moments = acting.features, posterior.moments
+    features, moments = acting.features, moments_of_log(posterior)
     if features is None:
         raise InputError(
             "This policy has no feature map, so that a context has no features to explain. Make the policy with its "

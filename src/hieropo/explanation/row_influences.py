@@ -13,6 +13,7 @@ from hieropo.features.maps import FeatureMap
 from hieropo.logs.bad_rows.rejects import Rejects
 from hieropo.logs.encoding import opened_requests
 from hieropo.logs.reading import read
+from hieropo.model.crossed.task_noise import row_precision
 from hieropo.model.protocol import TaskPosterior
 from hieropo.model.single_rows import LoggedRows, RowChanges, without_single_rows
 from hieropo.moments.units import one_action
@@ -149,6 +150,7 @@ def _pieces(
         factors = batch.weights.factors()
         counts = batch.weights.counts(len(batch))
         precision = factors if factors.size else counts
+        precision = np.asarray(row_precision(posterior, task, precision))
         number = batch.first_row + np.arange(len(batch)) if batch.rows is None else batch.rows
         for start in range(0, len(batch), _PIECE):
             part = slice(start, start + _PIECE)

@@ -35,7 +35,7 @@ from hieropo.learners.population import (
 from hieropo.learners.saving import learner_provenance, versions
 from hieropo.logs.arrow.result_table import ResultTable
 from hieropo.logs.bad_rows.rejects import Rejected, rejects_for
-from hieropo.model.crossed.hierarchy import typical_noise
+from hieropo.model.crossed.task_noise import noise_variance
 from hieropo.model.task_levels import TaskLevels
 from hieropo.moments.row_sketch import RowSketch
 from hieropo.passes.feature_choice import features_note
@@ -96,9 +96,9 @@ class Fitted:
 
     @property
     def noise_sd(self) -> float:
-        """Return the noise sd of a reward; where it differs between actions, the root of the mean noise variance."""
+        """Return the noise sd of a reward; where it differs between actions or tasks, the root of the mean variance."""
         self._fitted()
-        return float(np.sqrt(typical_noise(self.posterior_.noise_variances)))
+        return float(np.sqrt(noise_variance(self.posterior_)))
 
     def _fitted(self) -> LCBPolicy | GatedPolicy:
         if not hasattr(self, "policy_"):

@@ -532,8 +532,9 @@ class HierOPO(Fitted, Estimator):
         return features, replace(mapped.summed, moments=moments, task_levels=task_levels)
 
     def _settings_in_force(self) -> Settings:
-        """Return the settings with the incumbent as the fit took it."""
-        return replace(self._settings_of(), logging=self.logging_)
+        """Return the settings with the incumbent, and the noise of tasks, as the fit took them."""
+        clustered = self.cluster_correlation_ is not None
+        return replace(self._settings_of(), logging=self.logging_, equal_noise=clustered)
 
     def _settings_of(self) -> Settings:
         return Settings(
@@ -567,6 +568,7 @@ class HierOPO(Fitted, Estimator):
     ) -> Self:  # fmt: skip
         """Learn from moments, in memory or in shards."""
         say("Learning the variation between tasks ...")
+        settings = replace(settings, equal_noise=clusters is not None)
         total = totals(moments)
         inputs = identifiability_inputs(total, features)
         if self.known is None:

@@ -16,15 +16,16 @@ from hieropo.errors import InputError, NumericalError
 from hieropo.estimation.crossed.mixture import (
     CrossedHierarchies,
     CrossedMixture,
-    noise_identified,
 )
 from hieropo.estimation.crossed.product_intervals import interval_of_product
+from hieropo.estimation.crossed.short_logs import noise_identified
 from hieropo.estimation.hyper.intervals import estimates, level_name, mean_intervals
 from hieropo.estimation.hyper.mixed import single
 from hieropo.estimation.hyper.uncertainty import Learned
 from hieropo.estimation.reml import SAME_SCORE, compare
 from hieropo.logs.arrow.result_table import ResultTable
 from hieropo.model.crossed.hierarchy import typical_noise
+from hieropo.model.crossed.task_noise import mean_noise, moments_of_log
 from hieropo.model.crossed.unit_designs import UnitDesigns
 from hieropo.model.in_shards import PosteriorInShards
 from hieropo.model.metadata import Metadata
@@ -220,6 +221,8 @@ class PopulationSummary(Report):
     parts : tuple of Part
         Components of the crossed prior: level of a task, effects of actions in all tasks and in one task; with metadata
         and levels also effects of actions that depend on metadata, and level and effects of each kind of group.
+    noise_of_tasks : str
+        How noise differs between tasks, or the rule that keeps it equal; empty where the log shows no difference.
     """
 
     tasks: int
@@ -234,6 +237,7 @@ class PopulationSummary(Report):
     level: float
     note: str = ""
     parts: tuple[Part, ...] = ()
+    noise_of_tasks: str = ""
 
     def __repr__(self) -> str:
         size = f"{counted(self.tasks, 'task')}, {counted(self.rows, 'row')}"
@@ -269,7 +273,8 @@ class PopulationSummary(Report):
                 for one in self.coefficients[:_SHOWN]
             )
             blocks.append(Grid(head, cells, "Coefficients in the population"))
-        return [*blocks, Text(f"Rewards vary within a task by an sd of {self.noise_sd}.")]
+        noise = f"Rewards vary within a task by an sd of {self.noise_sd}. {self.noise_of_tasks}"
+        return [*blocks, Text(noise.rstrip())]
 
     def _repr_html_(self) -> str:
         section = Section("alike", "Variation between tasks", tuple(self.blocks()))
@@ -298,6 +303,8 @@ class PopulationSummary(Report):
                 "coefficient as the prior that was learned from all tasks. Each coefficient is taken alone."
             )
         )
+        if self.noise_of_tasks:
+            paragraphs.append(paragraph(self.noise_of_tasks))
         if self.parts:
             paragraphs.append(parts_in_words(self.parts))
         if self.models:
@@ -401,7 +408,7 @@ def crossed_population_summary(
         raise InputError(
             f"level={level!r} is not a probability in (0, 1). Give the probability of the intervals, such as 0.95."
         )
-    moments, hierarchies = posterior.moments, posterior.hierarchy
+    moments, hierarchies = moments_of_log(posterior), posterior.hierarchy
     p, central = moments.unit_dim, posterior.hierarchy.central()
     grams = _grams(moments)
     actions = [posterior.action(a) for a in range(moments.n_actions)]
@@ -415,7 +422,9 @@ def crossed_population_summary(
         )
         for k, (name, mean) in enumerate(zip(names, means, strict=True))
     )
-    noise_sd = np.sqrt(hierarchies.noise_var * typical_noise(hierarchies.shapes.noise_ratio))
+    noise_sd = np.sqrt(
+        hierarchies.noise_var * mean_noise(hierarchies.shapes.noise_ratio, hierarchies.task_noise)
+    )
     noise = Range(
         *interval_of_product(
             np.ones(len(hierarchies)), noise_sd, hierarchies.weights, _log_noise_variance(moments), level
@@ -424,7 +433,7 @@ def crossed_population_summary(
     summary = PopulationSummary(
         _observed(moments),
         moments.n_rows,
-        replace(noise, value=float(np.sqrt(typical_noise(central.noise_var)))),
+        replace(noise, value=float(np.sqrt(mean_noise(central.noise_var, hierarchies.task_noise)))),
         coefficients,
         (),
         (),
@@ -433,6 +442,7 @@ def crossed_population_summary(
         dict(seconds),
         level,
         parts=parts_of(moments, hierarchies, level),
+        noise_of_tasks=noise_of_tasks(hierarchies),
     )
     return summary if noise_identified(moments) else _without_intervals(summary)
 
@@ -445,6 +455,45 @@ def _without_intervals(summary: PopulationSummary) -> PopulationSummary:
         coefficients=tuple(replace(one, mean=Range(one.mean.value)) for one in summary.coefficients),
         parts=tuple(replace(part, sd=Range(part.sd.value)) for part in summary.parts),
     )
+
+
+def noise_sds(hierarchies: CrossedHierarchies) -> tuple[float, float] | None:
+    """Return the noise sds between which 90 % of the tasks are; None where noise is equal."""
+    noise = hierarchies.task_noise
+    if noise is None:
+        return None
+    sds = np.sqrt(typical_noise(hierarchies.central().noise_var) / noise.precision)
+    low, high = np.quantile(sds, (0.05, 0.95)).tolist()
+    return low, high
+
+
+def noise_of_tasks(hierarchies: CrossedHierarchies) -> str:
+    """Return how noise differs between tasks, or why it is taken as equal, as text."""
+    sds = noise_sds(hierarchies)
+    if sds is not None:
+        return (
+            f"Noise differs between tasks: in 90 % of them its sd is from {sds[0]:.3g} to {sds[1]:.3g}. Rows of a task "
+            "with less noise weigh more."
+        )
+    reason = _EQUAL_NOISE.get(hierarchies.equal_noise_because)
+    return (
+        "" if reason is None else f"Noise is taken as equal in all tasks, although it looks unequal: {reason}"
+    )
+
+
+_EQUAL_NOISE = {
+    "constant": (
+        "many rewards have one value, so that rows of a task that are alike do not show that its noise is small."
+    ),
+    "mean": (
+        "it depends on the mean reward, as with counts and amounts, so that noise that is small by chance goes with a "
+        "mean that is low by chance."
+    ),
+    "rows": (
+        "it differs as much between the actions of a task as between tasks, as with a few extreme rewards, which say "
+        "nothing of the rows to come."
+    ),
+}
 
 
 def parts_of(moments: AnyMoments, hierarchies: CrossedHierarchies, level: float) -> tuple[Part, ...]:

@@ -18,6 +18,7 @@ from hieropo._utils.packed import pack
 from hieropo.errors import ArtifactError, NumericalError
 from hieropo.estimation.crossed.mixture import CrossedHierarchies
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
+from hieropo.model.crossed.task_noise import TaskNoise
 from hieropo.model.gaussian import Gaussian
 from hieropo.model.hierarchy import Grouping, Hierarchy, Level
 from hieropo.model.metadata import Metadata
@@ -54,7 +55,7 @@ class Kind:
         return f"{self.name}.json"
 
 
-POLICY = Kind("policy", "a policy", 7)
+POLICY = Kind("policy", "a policy", 8)
 SUMS = Kind("moments", "moments", 3)
 CHECKPOINT = Kind("checkpoint", "a checkpoint", 3)
 SHARDS = Kind("shards", "sharded moments", 1)
@@ -63,6 +64,7 @@ TASKS = "tasks.arrow"
 LOOKUP = "lookup.arrow"
 MOMENTS = "moments.arrow"
 METADATA = "metadata.arrow"
+NOISE = "noise.arrow"
 GATE = "gate.arrow"
 
 
@@ -176,7 +178,7 @@ def from_hierarchy(hierarchy: AnyHierarchy | None) -> dict[str, Any] | None:
     named = {"levels": [{"name": level.name} for level in hierarchy.levels]}
     known = {} if hierarchy.metadata is None else {"metadata": _metadata_entry(hierarchy.metadata)}
     if isinstance(hierarchy, CrossedHierarchies | CrossedHierarchy):
-        return {**hierarchy.to_dict(), **named, **known}
+        return {**hierarchy.to_dict(), **named, **known, **_noise_entry(hierarchy)}
     return {
         "hyper": from_gaussian(hierarchy.hyper),
         "task_cov": hierarchy.task_cov.tolist(),
@@ -184,6 +186,20 @@ def from_hierarchy(hierarchy: AnyHierarchy | None) -> dict[str, Any] | None:
         "levels": [{"name": level.name, "cov": level.cov.tolist()} for level in hierarchy.levels],
         **known,
     }
+
+
+def _noise_entry(hierarchy: AnyHierarchy) -> dict[str, Any]:
+    noise = task_noise(hierarchy)
+    return (
+        {}
+        if noise is None
+        else {"task_noise": {"degrees": noise.degrees, "mean_variance": noise.mean_variance}}
+    )
+
+
+def task_noise(hierarchy: AnyHierarchy) -> TaskNoise | None:
+    """Return the noise of tasks of a hierarchy; None where noise is equal."""
+    return hierarchy.task_noise if isinstance(hierarchy, CrossedHierarchies) else None
 
 
 def _metadata_entry(metadata: Metadata) -> dict[str, Any]:
@@ -200,12 +216,19 @@ def to_hierarchy(
     entry: dict[str, Any],
     parents: Callable[[int], dict[Any, Any]],
     metadata: Callable[[dict[str, Any]], Metadata],
+    noise: Callable[[dict[str, Any]], TaskNoise],
 ) -> AnyHierarchy:
-    """Return the hierarchy of an entry; ``parents`` reads the parents of a level, ``metadata`` those of tasks."""
+    """Return the hierarchy of an entry.
+
+    ``parents`` reads the parents of a level, ``metadata`` and ``noise`` those of tasks.
+    """
     known = metadata(entry["metadata"]) if "metadata" in entry else None
     kind = _CROSSED.get(entry.get("kind", ""))
     if kind is not None:
         groups = tuple(Grouping(parents(k), level["name"]) for k, level in enumerate(entry["levels"]))
+        if kind is CrossedHierarchies:
+            of_tasks = noise(entry["task_noise"]) if "task_noise" in entry else None
+            return CrossedHierarchies.from_dict(entry, groups, known, of_tasks)
         return kind.from_dict(entry, groups, known)
     levels = tuple(
         Level(_array(level["cov"]), parents(number), name=level["name"])

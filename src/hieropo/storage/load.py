@@ -13,6 +13,7 @@ from hieropo._utils.packed import packed_size
 from hieropo.errors import InputError, NumericalError
 from hieropo.estimation.hyper.uncertainty import HyperUncertainty, hyper_uncertainty_from_dict
 from hieropo.features.maps import FeatureMap
+from hieropo.model.crossed.task_noise import TaskNoise
 from hieropo.model.gaussian import Gaussian
 from hieropo.model.metadata import Metadata
 from hieropo.model.table import PosteriorTable
@@ -98,7 +99,7 @@ class StoredPolicy:
         if entry is None:
             return None
         try:
-            return layout.to_hierarchy(entry, self._parents, self._metadata)
+            return layout.to_hierarchy(entry, self._parents, self._metadata, self._noise)
         except (InputError, NumericalError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise unreadable(self.path, "hierarchy", error) from error
 
@@ -113,6 +114,12 @@ class StoredPolicy:
         width = file.entry["columns"]["values"]["buffers"][0][1] // (8 * file.rows)
         tasks = Keys(stored_ids(file, "id").values())
         return layout.to_metadata(entry, tasks, file.array("values", "<f8", width))
+
+    def _noise(self, entry: dict[str, Any]) -> TaskNoise:
+        file = self._files[layout.NOISE]
+        file.verify()
+        tasks = Keys(stored_ids(file, "id").values())
+        return TaskNoise(tasks, file.array("precision", "<f8"), entry["degrees"], entry["mean_variance"])
 
     def moments(self) -> Moments | None:
         """Return the moments that the policy was learned from, as views of the mapped file; None without any.

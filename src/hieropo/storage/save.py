@@ -344,4 +344,8 @@ def _write_tables(
             tasks, values = hierarchy.metadata.tasks.values, flat(hierarchy.metadata.values)
             columns = {"id": arrow.ids(tasks), "values": arrow.numbers(values)}
             files[layout.METADATA] = arrow.write_table(folder / layout.METADATA, columns)
+        noise = layout.task_noise(hierarchy)
+        if noise is not None:
+            columns = {"id": arrow.ids(noise.tasks.values), "precision": arrow.numbers(noise.precision)}
+            files[layout.NOISE] = arrow.write_table(folder / layout.NOISE, columns)
     return files

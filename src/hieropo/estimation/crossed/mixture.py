@@ -34,9 +34,9 @@ import numpy as np
 
 from hieropo._utils.arrays import Array
 from hieropo._utils.packed import packed_size, triangle
-from hieropo._utils.text import agreeing, counted
+from hieropo._utils.text import counted
 from hieropo._utils.threads import in_threads, processors
-from hieropo.errors import InputError, NumericalError, warn
+from hieropo.errors import InputError, warn
 from hieropo.estimation.crossed.grid import (
     LEVEL_NODES,
     Groups,
@@ -55,7 +55,9 @@ from hieropo.estimation.crossed.shapes import (
     part_of_tasks,
     with_untold_noise,
 )
+from hieropo.estimation.crossed.short_logs import refuse_too_few, warn_of_few
 from hieropo.estimation.crossed.spreads import SCALES, MixedSpreads, mixed_spreads
+from hieropo.estimation.crossed.task_noise import EqualBecause, learn_task_noise
 from hieropo.estimation.hyper.mixed import Components
 from hieropo.model.crossed.described import AnyCrossed, Prepared, condition_units, covering
 from hieropo.model.crossed.hierarchy import CrossedHierarchy, CrossedLevel, CrossedPrior, Spreads
@@ -68,6 +70,7 @@ from hieropo.model.crossed.in_shards import (
 from hieropo.model.crossed.posterior import check_crossed
 from hieropo.model.crossed.spreads import SpreadPosterior
 from hieropo.model.crossed.steps import RootSums
+from hieropo.model.crossed.task_noise import TaskNoise
 from hieropo.model.crossed.unit_designs import UnitDesigns
 from hieropo.model.gaussian import Gaussian, frozen
 from hieropo.model.hierarchy import Grouping
@@ -76,13 +79,10 @@ from hieropo.model.metadata import Metadata
 from hieropo.model.table import PosteriorTable
 from hieropo.moments.in_shards import AnyMoments, MomentsInShards
 from hieropo.moments.statistics import Moments
-from hieropo.rows.ids import ONE_TASK
 from hieropo.rows.keys import Unseen
 
 SpreadsSetting = Literal["one", "auto"]
 _SMALLEST = 1e-5  # weight of a node that is kept
-_REPLICATES = 10.0  # rows beyond the first of a task and action, from which on they tell the noise
-_FEW = 3  # rows besides one for each coefficient, below which hardly anything is learned
 _SHAPE_UNITS = 4_000  # units that relative sizes are learned from
 _TOLD_UNITS = 8_192  # units of a part of the tasks that may tell the standard deviations of a similar log
 _WIDE = 16  # columns from which the arithmetic of one hierarchy outweighs its calls
@@ -117,6 +117,10 @@ class CrossedHierarchies(CrossedPrior):
         n = 0 where no hierarchy has one; a weight of 1 for c = 1 is one spread.
     spread_odds : float
         Log Bayes factor of a mixture of spreads against one spread; -inf where the log shows none.
+    task_noise : TaskNoise, optional
+        Precisions of the rows of each task, where noise differs between tasks.
+    equal_noise_because : {"", "constant", "mean", "rows"}
+        The rule that keeps noise equal although the evidence is for unequal noise; as :class:`Findings` has it.
 
     Raises
     ------
@@ -138,6 +142,8 @@ class CrossedHierarchies(CrossedPrior):
     spread_scales: Array = field(default_factory=lambda: np.zeros(0))
     spread_weights: Array = field(default_factory=lambda: np.zeros(0))
     spread_odds: float = -np.inf
+    task_noise: TaskNoise | None = None
+    equal_noise_because: EqualBecause = ""
 
     def __post_init__(self) -> None:
         for name in _ARRAYS:
@@ -264,10 +270,11 @@ class CrossedHierarchies(CrossedPrior):
     def to_dict(self) -> dict[str, Any]:
         """Return JSON's types, from which :meth:`from_dict` makes the same value to the last bit.
 
-        Groups and metadata of tasks are not in it.
+        Groups and metadata of tasks, and the noise of tasks, are not in it.
         """
         return {
             "kind": "crossed",
+            "equal_noise_because": self.equal_noise_because,
             **{name: getattr(self, name).tolist() for name in (*_ARRAYS, *_GROUP_ARRAYS)},
             "shapes": {name: part.tolist() for name, part in self.shapes._asdict().items()},
             **(self._spreads_to_dict() if self.mixed_spreads else {}),
@@ -279,9 +286,13 @@ class CrossedHierarchies(CrossedPrior):
 
     @classmethod
     def from_dict(
-        cls, values: Mapping[str, Any], levels: tuple[Grouping, ...] = (), metadata: Metadata | None = None
+        cls,
+        values: Mapping[str, Any],
+        levels: tuple[Grouping, ...] = (),
+        metadata: Metadata | None = None,
+        task_noise: TaskNoise | None = None,
     ) -> Self:
-        """Read what :meth:`to_dict` wrote; with the groups and the metadata of the tasks."""
+        """Read what :meth:`to_dict` wrote; with groups, metadata and noise of the tasks."""
         arrays = {name: np.asarray(values[name], dtype=np.float64) for name in (*_ARRAYS, *_GROUP_ARRAYS)}
         shapes = {name: np.asarray(part, dtype=np.float64) for name, part in values["shapes"].items()}
         spreads = {
@@ -290,6 +301,7 @@ class CrossedHierarchies(CrossedPrior):
         return cls(
             **arrays, shapes=Shapes(**shapes), levels=levels, metadata=metadata, **spreads,
             spread_odds=float(values.get("spread_odds", -np.inf)),
+            task_noise=task_noise, equal_noise_because=values["equal_noise_because"],
         )  # fmt: skip
 
 
@@ -306,6 +318,9 @@ class CrossedMixture:
     Attributes
     ----------
     moments : Moments
+        Each row of the precision of its task, where noise differs between tasks.
+    log_moments : Moments
+        Of the rows as they are in the log.
     hierarchy : CrossedHierarchies
     weights : (H,) array
         Of the Gaussians whose mixture the posterior is.
@@ -314,7 +329,9 @@ class CrossedMixture:
     weights: Array
 
     def __init__(self, moments: Moments, hierarchies: CrossedHierarchies) -> None:
-        self.moments = moments
+        noise = hierarchies.task_noise
+        self.log_moments = moments
+        self.moments = moments if noise is None else noise.weighted(moments)
         self.hierarchy = hierarchies
         self._nodes = [int(node) for node in np.flatnonzero(hierarchies.conditioned)]
         self.weights = np.ones(1) if hierarchies.determined else hierarchies.conditioned[self._nodes]
@@ -331,8 +348,14 @@ class CrossedMixture:
 
     @property
     def noise_variances(self) -> Array:
-        """Noise variances (K,) of the actions, of the central hierarchy."""
+        """Noise variances (K,) of the actions, of the central hierarchy and a row of precision 1."""
         return self.central_hierarchy.noise_var
+
+    @property
+    def task_precision(self) -> Array | None:
+        """Precisions (m,) of the rows of tasks besides their own; None where noise is equal."""
+        noise = self.hierarchy.task_noise
+        return None if noise is None else noise.of(self.moments.keys)
 
     def central(self) -> AnyCrossed:
         """Return the posterior under the central hierarchy, taken as known."""
@@ -552,6 +575,11 @@ def _hierarchies_in_shards(moments: MomentsInShards, hierarchies: CrossedHierarc
             "tasks at once: join the shards into moments in memory, or learn from the shards, with one spread."
         )
     check_in_shards(moments, hierarchies.hierarchy(0))
+    if hierarchies.task_noise is not None:
+        raise InputError(
+            "The hierarchy has a noise variance for each task, and the moments are in shards, of which posteriors are "
+            "made with one noise for all tasks. Learn the hierarchy from the moments in shards."
+        )
     covs = [(one.interaction_cov, one.level_cov, noise) for one, noise in _conditioned(hierarchies)]
     sums = sums_of_shards(moments, hierarchies.shapes.noise_ratio, covs)
 
@@ -600,6 +628,7 @@ def integrate_crossed(
     metadata: Metadata | None = None,
     similar: CrossedHierarchies | None = None,
     spreads: SpreadsSetting = "one",
+    equal_noise: bool = False,
 ) -> CrossedHierarchies:
     """Integrate the crossed prior over its standard deviations.
 
@@ -619,6 +648,9 @@ def integrate_crossed(
         one hierarchy stands for all. Sums over tasks need all: what hardly moves a task moves all tasks alike.
     spreads : {"one", "auto"}
         "auto" looks for tasks that differ in the spread of their interactions; "one" does not.
+    equal_noise : bool
+        True takes the noise of all tasks as equal, as for moments in shards. Default: where the log asks for it, it
+        differs between tasks (:mod:`task_noise`), and all else is learned from rows of these precisions.
 
     Raises
     ------
@@ -626,6 +658,7 @@ def integrate_crossed(
         As :class:`CrossedHierarchy` and :func:`condition_crossed`; fewer rows than the noise needs (p + 1); rewards
         that are all explained.
     """
+    log_moments = moments
     moments, pattern = _with_metadata(moments, metadata)
     p = moments.unit_dim
     zero, ratio = np.zeros((p, p)), np.ones(moments.n_actions) if shapes is None else shapes.noise_ratio
@@ -635,14 +668,31 @@ def integrate_crossed(
         check_in_shards(moments, flat)
     else:
         check_crossed(moments, flat)
-    dof = moments.n_rows - p
-    if dof < 1:
-        raise NumericalError(
-            f"The log has {counted(moments.n_rows, 'row')}. The noise of rewards is learned from the rows that "
-            f"{counted(p, 'coefficient')} of an action {agreeing(p, 'leaves', 'leave')} over: at least {p + 1} rows "
-            "are needed. Add rows, or condition a CrossedHierarchy of known noise_var."
-        )
-    _warn_of_few(moments)
+    refuse_too_few(moments)
+    warn_of_few(moments)
+    if equal_noise or isinstance(log_moments, MomentsInShards):
+        return _integrated(moments, pattern, shapes, levels, metadata, similar, spreads)
+    noise = learn_task_noise(log_moments)
+    if noise.law is None:
+        learned = _integrated(moments, pattern, shapes, levels, metadata, similar, spreads)
+        return replace(learned, equal_noise_because=noise.because)
+    of_log = noise.law.on(log_moments)
+    moments, pattern = _with_metadata(of_log.for_learning(), metadata)
+    learned = _integrated(moments, pattern, shapes, levels, metadata, similar, spreads)
+    return replace(learned, task_noise=of_log.precisions(learned.central()))
+
+
+def _integrated(
+    moments: AnyMoments,
+    pattern: Pattern,
+    shapes: Shapes | None,
+    levels: tuple[Grouping, ...],
+    metadata: Metadata | None,
+    similar: CrossedHierarchies | None,
+    spreads: SpreadsSetting,
+) -> CrossedHierarchies:
+    """Learn relative sizes, and integrate the common standard deviations, for rows of known precisions."""
+    p = moments.unit_dim
     if shapes is None:
         start = None if similar is None else similar.shapes.mode
         part = part_of_tasks(moments, max(_SHAPE_UNITS // p, 500))
@@ -747,38 +797,3 @@ def _with_metadata(moments: AnyMoments, metadata: Metadata | None) -> tuple[AnyM
     described = UnitDesigns.of(metadata, moments).described(moments)
     common = metadata.values.ndim == 3
     return described, Pattern.of(described.unit_dim, moments.unit_dim, common=common)
-
-
-def _warn_of_few(moments: AnyMoments) -> None:
-    """Warn of logs that hardly tell the hierarchy, or not from the noise."""
-    if moments.n_rows < moments.unit_dim + _FEW:
-        warn(
-            f"The log has {counted(moments.n_rows, 'row')}, of which hardly anything is learned: answers are those "
-            "of the prior."
-        )
-    if isinstance(moments, Moments) and _one_task(moments):
-        warn("The log has one task: how much tasks differ is not shown by it, and is as the prior has it.")
-    if not noise_identified(moments):
-        warn(
-            "This log does not identify the noise of rewards apart from differences between tasks: tasks have too "
-            "few rows of one and the same action. Intervals would not hold as often as they say, and summaries give "
-            "none. Learn from rows that repeat an action in a task."
-        )
-
-
-def _one_task(moments: Moments) -> bool:
-    """Return True for a log of one task that has a name."""
-    return np.count_nonzero(moments.rows.any(axis=1)) == 1 and moments.keys.find(ONE_TASK) < 0
-
-
-def noise_identified(moments: AnyMoments) -> bool:
-    """Return True if the log identifies the noise beside interactions: by replicate rows of a unit, or by contexts."""
-    if moments.unit_dim > 1:
-        return True
-
-    def replicates(some: Moments) -> float:
-        return float(np.maximum(some.rows[some.rows > 0] - 1.0, 0.0).sum())
-
-    if isinstance(moments, MomentsInShards):
-        return moments.summed(replicates) >= min(_REPLICATES, 0.1 * moments.observed_units)
-    return replicates(moments) >= min(_REPLICATES, 0.1 * np.count_nonzero(moments.rows))

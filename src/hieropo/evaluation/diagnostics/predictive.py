@@ -37,6 +37,7 @@ from hieropo.evaluation.diagnostics.misfits import (
 from hieropo.evaluation.diagnostics.task_distances import task_distances
 from hieropo.evaluation.diagnostics.verdict import PredictiveChecks
 from hieropo.features.maps import FeatureMap
+from hieropo.model.crossed.task_noise import row_precision
 from hieropo.model.protocol import SinglePosterior, TaskPosterior
 from hieropo.moments.units import one_action
 from hieropo.rows.columns import RowWeights, check_codes, check_rows, contexts
@@ -95,7 +96,7 @@ class Checks:
             )
         self._central: SinglePosterior | None = posterior.central() if learned_from else None
         self._posterior: TaskPosterior = posterior if self._central is None else self._central
-        self._features, self._learned = features, learned_from
+        self._features, self._learned, self._mixture = features, learned_from, posterior
         self._action_map = one_action(features)
         actions = features.actions
         self._count = 0 if actions is None else len(actions)
@@ -148,6 +149,7 @@ class Checks:
         """
         _, r, weights = check_rows(np.zeros((np.size(reward), 0)), reward, weight, precision)
         rows = check_codes(task, r.shape, self._tasks.shape[1], "task")
+        weights = weights._replace(precision=row_precision(self._mixture, rows, weights.precision))
         if (action is None) != (self._features.actions is None):
             raise InputError(
                 "Actions go with a feature map that lists them, and this one "

@@ -110,7 +110,7 @@ def finding(subject: Subject, test: Reacted) -> str | None:
     if subject.logging in ("frozen", "adaptive") or moments.sampled:  # sampling may depend on rewards, too
         return None
     test_knowledge: Any = crossed_knowledge if moments.per_action else knowledge
-    knew = test_knowledge(moments, subject.features, subject.posterior.central_hierarchy)
+    knew = test_knowledge(subject.posterior.moments, subject.features, subject.posterior.central_hierarchy)
     if knew is None or knew < KNEW:
         return None
     if reacted:
