@@ -603,8 +603,8 @@ PROGRAMS = {
     "warehouse": Program(
         warehouse_table,
         (
-            Run("--rows 4000000 --tasks 100000", ("duckdb",), needs=("duckdb",)),
-            Run("--rows 4000000 --tasks 100000 --spark", ("spark",), needs=("pyspark",)),
+            Run("--rows 2000000 --tasks 50000", ("duckdb",), needs=("duckdb",)),
+            Run("--rows 2000000 --tasks 50000 --spark", ("spark",), needs=("pyspark",)),
         ),
     ),
     "growth": Program(growth_table, (Run(parts=("rows", "tasks", "features", "actions", "threads")),)),

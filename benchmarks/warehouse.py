@@ -1,7 +1,7 @@
 """Sums by DuckDB's SQL beside the pass over the same Parquet files; with --spark those of Spark beside its scan.
 
-    python benchmarks/warehouse.py --rows 4000000 --tasks 100000
-    python benchmarks/warehouse.py --rows 4000000 --tasks 100000 --spark
+    python benchmarks/warehouse.py --rows 2000000 --tasks 50000
+    python benchmarks/warehouse.py --rows 2000000 --tasks 50000 --spark
 
 Spark needs the extra spark and a Java runtime. The files are made up in a temporary folder, and removed.
 """
@@ -92,8 +92,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rows", type=int, default=4_000_000)
-    parser.add_argument("--tasks", type=int, default=100_000)
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--tasks", type=int, default=50_000)
     parser.add_argument("--dims", type=int, nargs="*", default=[10, 20])
     parser.add_argument("--spark", action="store_true")
     args = parser.parse_args()
