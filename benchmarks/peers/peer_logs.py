@@ -65,6 +65,13 @@ BY_ROWS = {
     "by-rows-300": Simulated("300 rows a task", structured(50, 300), quick=False, number=16),
     "by-rows-1000": Simulated("1,000 rows a task", structured(50, 1_000), quick=False, number=17),
 }
+# No choice gains or loses here: what a tool claims to gain is the error.
+NO_EFFECT = {
+    "none": Simulated("no contexts, 60 tasks x 25 rows", World("", action=0.0, interaction=0.0), number=23),
+    "none-contexts": Simulated(
+        "8 coefficients, 50 tasks x 20 rows", replace(CONTEXTS, action=0.0, interaction=0.0), number=24
+    ),
+}  # fmt: skip
 # Time against tasks, 100 rows a task.
 BY_TASKS = {
     f"by-tasks-{tasks}": Simulated(f"{tasks:,} tasks", structured(tasks, 100), tasks <= 10_000, number)
@@ -74,7 +81,7 @@ MILLION = Simulated(
     "1,000,000 tasks x 10 rows, no contexts", World("", 1_000_000, 10), quick=False, number=22
 )
 SCALE = {"a-million-tasks": MILLION}
-ALL = {**BY_ROWS, **WORLDS, **BY_TASKS, **SCALE}
+ALL = {**BY_ROWS, **WORLDS, **NO_EFFECT, **BY_TASKS, **SCALE}
 
 
 def write_folder(folder: Path, actions: list, context: list, train: pa.Table, requests: pa.Table) -> None:

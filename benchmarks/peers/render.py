@@ -21,12 +21,14 @@ Results = dict[str, Any]
 INTRODUCTION = """\
 Every tool learns from the same logs through its public API, and chooses an action in the same requests. Value is the
 share of the way from the incumbent to the oracle in percent, by the true expected rewards; after ± stands one standard
-error over seeds. The logs are explained at the head of `benchmarks/peers/peer_logs.py`, the methods in
-`benchmarks/peers/adapters`, the arithmetic in `benchmarks/peers/judge.py`. Nothing was tuned on these logs. A cell in
-words is the error of the method; "no memory" is more than the run allows, or a dense column for each of very many
-tasks.
+error over seeds. The oracle takes the action of the highest expected reward, the incumbent is the policy that made the
+log. A method may use a stated number of CPU seconds for all logs of values; where it spent them before the last seed,
+the number of seeds that it reached stands in brackets. The logs are explained at the head of
+`benchmarks/peers/peer_logs.py`, the methods in `benchmarks/peers/adapters`, the arithmetic in
+`benchmarks/peers/judge.py`. Nothing was tuned on these logs. A cell in words is the error of the method; "no memory" is
+more than the run allows, or a dense column for each of very many tasks.
 """
-NOT_TRIED = "not tried"
+NOT_TRIED, NO_ESTIMATES = "not tried", "no estimates"
 
 
 def words(error: str) -> str:
@@ -48,9 +50,13 @@ def cells(
     return found
 
 
-def by_method(results: Results, columns: dict[str, dict[str, str]]) -> str:
-    """Markdown table with a row for each method."""
-    names = list(results["methods"])
+def by_method(results: Results, columns: dict[str, dict[str, str]], *, figures_only: bool = False) -> str:
+    """Markdown table with a row for each method; with ``figures_only``, for those that have a figure."""
+    names = [
+        name
+        for name in results["methods"]
+        if not figures_only or any(column[name][:1].isdigit() for column in columns.values())
+    ]
     return table(
         ["method", *columns], [[name, *(column[name] for column in columns.values())] for name in names]
     )
@@ -65,6 +71,13 @@ def value(entry: Results) -> tuple[float, float]:
     return (math.nan, math.nan) if number is None or error is None else (number, error)
 
 
+def reached(results: Results, entry: Results) -> str:
+    """A note on the seeds or halves that a method reached, where these are not all."""
+    count = len(entry["gains"] if "gains" in entry else entry["scores"])
+    planned = results["plan"]["halves" if "gains" in entry else "seeds"]
+    return "" if count == planned else f" ({count} of {planned})"
+
+
 def worlds(results: Results, known: dict[str, Any]) -> list[str]:
     """Names of the worlds that some method has results of, in order."""
     have = {name for method in results["methods"].values() for name in method["worlds"]}
@@ -74,7 +87,9 @@ def worlds(results: Results, known: dict[str, Any]) -> list[str]:
 def value_table(results: Results, known: dict[str, Any]) -> str:
     columns = {
         known[name].words: cells(
-            results, lambda m, name=name: m["worlds"][name], lambda e: figure(*value(e), 1)
+            results,
+            lambda m, name=name: m["worlds"][name],
+            lambda e: f"{figure(*value(e), 1)}{reached(results, e)}",
         )
         for name in worlds(results, known)
     }
@@ -107,32 +122,74 @@ def verdict(lead: float, error: float) -> str:
 
 
 def verdict_rows(results: Results) -> list[list[str]]:
-    """Our value less that of the best other method, in each world and real log."""
+    """Our value less that of the best other method, in each world and real log.
+
+    Differences are of the seeds that both methods reached; a method that reached less than half of ours takes no part.
+    """
     rows = []
     ours = results["methods"][results["ours"]]["worlds"]
-    for name in [*worlds(results, {**peer_logs.WORLDS, **peer_logs.BY_ROWS}), *results["studies"]]:
-        others, real = rivals(results, name), name in results["studies"]
-        if "error" in ours[name] or not others:
+    labels = {name: world.words for name, world in {**peer_logs.WORLDS, **peer_logs.BY_ROWS}.items()}
+    for name in [*worlds(results, labels), *results["studies"]]:
+        if "error" in ours[name]:
             continue
-        gains = {
-            method: np.array(e["gains"]) if real else of_scores(e, "gain") for method, e in others.items()
+        leads = {
+            method: lead_over(ours[name], entry)
+            for method, entry in rivals(results, name).items()
+            if 2 * seeds(entry) >= seeds(ours[name]) > 1
         }
-        best = max(gains, key=lambda method: gains[method].mean())
-        if real:
-            lead, digits, unit = judge.real_lead(np.array(ours[name]["gains"]), gains[best]), 4, "reward"
-        else:
-            bests = of_scores(ours[name], "best")
-            lead, digits, unit = judge.lead(of_scores(ours[name], "gain"), gains[best], bests), 1, "%"
-        label = name if real else {**peer_logs.WORLDS, **peer_logs.BY_ROWS}[name].words
-        rows.append([label, best, f"{figure(*lead, digits)} {unit}", verdict(*lead)])
+        if not leads:
+            continue
+        best = min(leads, key=lambda method: leads[method][0])
+        digits, unit = (4, "reward") if name in results["studies"] else (1, "%")
+        lead = leads[best]
+        rows.append([labels.get(name, name), best, f"{figure(*lead, digits)} {unit}", verdict(*lead)])
     return rows
+
+
+def seeds(entry: Results) -> int:
+    return len(entry["gains"] if "gains" in entry else entry["scores"])
+
+
+def lead_over(ours: Results, theirs: Results) -> tuple[float, float]:
+    """Our value less theirs over the seeds or halves that both have, and its error."""
+    count = min(seeds(ours), seeds(theirs))
+    if "gains" in ours:
+        return judge.real_lead(np.array(ours["gains"][:count]), np.array(theirs["gains"][:count]))
+    gains, bests = of_scores(ours, "gain")[:count], of_scores(ours, "best")[:count]
+    return judge.lead(gains, of_scores(theirs, "gain")[:count], bests)
+
+
+def claims_table(results: Results) -> str:
+    """The gain that a method's estimates claim: over the true one, or as it is where no action has an effect."""
+
+    def ratio(entry: Results) -> str:
+        if None in entry["claims"]:
+            return NO_ESTIMATES
+        claims, gains = np.array(entry["claims"]), of_scores(entry, "gain")
+        number, error = judge.percent(claims, gains)
+        return "" if number is None or error is None else figure(number / 100, error / 100, 2)
+
+    def as_it_is(entry: Results) -> str:
+        if None in entry["claims"]:
+            return NO_ESTIMATES
+        claims = np.array(entry["claims"])
+        return figure(float(claims.mean()), float(claims.std(ddof=1)) / math.sqrt(claims.size), 3)
+
+    columns = {}
+    for known, show in ((peer_logs.WORLDS, ratio), (peer_logs.NO_EFFECT, as_it_is)):
+        for name in worlds(results, known):
+            words_of_column = known[name].words if show is ratio else f"NO EFFECT: {known[name].words}"
+            columns[words_of_column] = cells(results, lambda m, name=name: m["worlds"][name], show)
+    return by_method(results, columns, figures_only=True)
 
 
 def real_table(results: Results) -> str:
     def show(entry: Results) -> str:
         gains, replaced = np.array(entry["gains"]), entry["replaced"]
         note = f" ({100 * replaced:.0f} % replaced)" if replaced > 0.005 else ""
-        return f"{figure(float(gains.mean()), judge.corrected_error(gains), 4)}{note}"
+        return (
+            f"{figure(float(gains.mean()), judge.corrected_error(gains), 4)}{note}{reached(results, entry)}"
+        )
 
     columns = {
         name: cells(results, lambda m, name=name: m["worlds"][name], show) for name in results["studies"]
@@ -314,13 +371,15 @@ def unreached(results: Results) -> list[str]:
 def about(document: Results) -> str:
     """Head of the page: which run this is, of which versions, on which processor, under which load."""
     plan = document["results"]["plan"]
+    limits = (
+        f"{plan['seconds']} CPU s for a log of values and {plan['budget']} for all of a method, "
+        f"{plan['scale_seconds']} for a log of the scale, {plan['memory']} GB"
+    )
     kind = (
-        f"**This is the quick run (`QUICK=1 make peers`)**: {plan['seeds']} seeds, {plan['halves']} halves, at "
-        f"most {plan['seconds']} CPU s for a log of values, {plan['scale_seconds']} for one of the scale, "
-        f"{plan['memory']} GB; the full "
-        "run is still to be made."
+        f"**This is the quick run (`QUICK=1 make peers`)**: {plan['seeds']} seeds, {plan['halves']} halves, at most "
+        f"{limits}; the full run is still to be made."
         if plan["quick"]
-        else f"The full run: {plan['seeds']} seeds, {plan['halves']} halves."
+        else f"The full run: {plan['seeds']} seeds, {plan['halves']} halves, at most {limits}."
     )
     waiting = unreached(document["results"])
     if waiting:
@@ -342,7 +401,9 @@ def page(document: Results) -> list[str]:
         "## hieropo less the best of the others",
         (
             "The best is taken after the fact among all others, so that its own luck counts for it. Differences are "
-            f"paired over seeds or halves. hieropo is below in {len(below)} rows; LIMITATIONS.md names them."
+            "paired over the seeds or halves that both methods reached. *First*: above the best other by more than "
+            "one standard error; *below*: under it by more than one. "
+            f"hieropo is below in {len(below)} rows; LIMITATIONS.md names them."
         ),
         table(["log", "best of the others", "hieropo less it", "verdict"], verdict_rows(results)),
         "## Value on simulated logs, %",
@@ -353,14 +414,28 @@ def page(document: Results) -> list[str]:
         "## Tasks harmed, %",
         "Share of the tasks in which the policy is truly worse than the incumbent.",
         harm_table(results),
+        "## Claimed gains",
+        (
+            "The gain over the incumbent that a method's own estimates of rewards claim for its choices, over the true "
+            "gain; 1 is right, 2 is twice as much as there is. In the columns with NO EFFECT every action has the same "
+            "expected reward, and the cell is the claimed gain itself, in standard deviations of the noise: 0 is right. A "
+            "method that gives no estimates of rewards is left out."
+        ),
+        claims_table(results),
         "## Real logs: held-out gain over the incumbent",
         (
-            "Halves of randomised experiments; after ± the error corrected for their overlap. A choice that had no "
-            "chance in a row is replaced by the best action for all that has one; the share is in brackets."
+            "Halves of randomised experiments; after ± the error corrected for their overlap. Where the experiment "
+            "could not have drawn the chosen action in a row (its propensity there is 0), the best action for all that "
+            "it could have drawn replaces it; the share of such rows is in brackets."
         ),
         real_table(results) if results["studies"] else "No folder of real logs was given (HIEROPO_DATA).",
         "## CPU seconds to learn",
-        "100 rows a task, 5 actions, 8 coefficients; after a small log that is not counted.",
+        (
+            "100 rows a task, 5 actions, 8 coefficients; after a small log that is not counted. The last column is of "
+            "another shape, where there is one."
+            if any(name in peer_logs.SCALE for name in sizes(results))
+            else "100 rows a task, 5 actions, 8 coefficients; after a small log that is not counted."
+        ),
         scale_table(results, lambda entry: f"{entry['fit_seconds']:.2f}"),
         "The fastest other method whose value is not two points below hieropo's, in multiples of hieropo:",
         table(["log", "hieropo, CPU s", "method", "CPU", "memory"], speed_rows(results)),

@@ -33,12 +33,16 @@ QUICK_STUDIES = ("kenya", "oralytics", "star_grades")
 
 @dataclass(frozen=True)
 class Plan:
-    """Seeds, halves and limits of a run; CPU seconds for a log of values and for one of the scale, memory in GB."""
+    """Seeds, halves and limits of a run.
+
+    CPU seconds for a log of values, for all logs of values of a method, and for a log of the scale; memory in GB.
+    """
 
     quick: bool
     seeds: int
     halves: int
     seconds: float
+    budget: float
     scale_seconds: float
     memory: float
     resume: bool = False
@@ -48,8 +52,8 @@ class Plan:
         return [name for name, world in of.items() if world.quick or not self.quick]
 
 
-QUICK = Plan(quick=True, seeds=5, halves=5, seconds=5, scale_seconds=60, memory=6)
-FULL = Plan(quick=False, seeds=20, halves=20, seconds=600, scale_seconds=1_800, memory=16)
+QUICK = Plan(quick=True, seeds=5, halves=5, seconds=5, budget=60, scale_seconds=60, memory=6)
+FULL = Plan(quick=False, seeds=20, halves=20, seconds=60, budget=900, scale_seconds=900, memory=16)
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,8 @@ def finished(path: Path) -> dict | None:
 
 def draw(plan: Plan, work: Path) -> dict[str, list[Path]]:
     """Draw the simulated logs that are not there yet; folders of each world."""
-    names = dict.fromkeys(plan.worlds({**peer_logs.WORLDS, **peer_logs.BY_ROWS}), plan.seeds)
+    of_values = {**peer_logs.WORLDS, **peer_logs.BY_ROWS, **peer_logs.NO_EFFECT}
+    names = dict.fromkeys(plan.worlds(of_values), plan.seeds)
     names |= dict.fromkeys(plan.worlds({**peer_logs.BY_TASKS, **peer_logs.SCALE}), 1)
     folders: dict[str, list[Path]] = {}
     for name, count in names.items():
@@ -143,18 +148,19 @@ def cut(plan: Plan, work: Path, data: Path | None) -> tuple[dict, dict[str, list
 
 
 def values(method: Method, plan: Plan, work: Path, folders: dict[str, list[Path]], studies: dict) -> dict:
-    """Run a method on all logs of values, and judge it."""
-    places = [folder for name in folders for folder in folders[name]]
-    found = job(method, places, work, "values", capabilities=str(work / "logs" / "capabilities"),
+    """Run a method on all logs of values, the first seed of each world first, and judge it."""
+    seeds = range(max(map(len, folders.values())))
+    places = [of_world[seed] for seed in seeds for of_world in folders.values() if seed < len(of_world)]
+    found = job(method, places, work, "values", capabilities=str(work / "logs" / "capabilities"), budget=plan.budget,
                 limit=plan.seconds, memory=plan.memory, resume=plan.resume, assemble=plan.assemble)  # fmt: skip
     result: dict = {"capabilities": found.get("capabilities"), "error": found.get("error"), "worlds": {}}
     by_folder = {entry["folder"]: entry for entry in found["logs"]}
-    for name, own in folders.items():
-        entries = [by_folder.get(str(folder)) for folder in own]
-        missing = next((entry for entry in entries if entry is None or "error" in entry), None)
-        if missing or None in entries:
-            error = (missing or {}).get("error") or found.get("error") or "not reached"
-            result["worlds"][name] = {"error": error}
+    left_out = found.get("error") or ("budget spent" if "spent" in found else "not reached")
+    for name, of_world in folders.items():
+        entries = [by_folder[str(folder)] for folder in of_world if str(folder) in by_folder]
+        error = next((entry["error"] for entry in entries if "error" in entry), None)
+        if error or not entries:
+            result["worlds"][name] = {"error": error or left_out}
         elif name in studies:
             result["worlds"][name] = real_result(studies[name], entries)
         else:
@@ -172,7 +178,8 @@ def costs(entries: list) -> dict:
 
 def simulated_result(entries: list) -> dict:
     scores = [judge.score_folder(Path(entry["folder"]), entry["chosen"]) for entry in entries]
-    return {**costs(entries), "scores": [asdict(score) for score in scores]}
+    claims = [entry["claimed"] for entry in entries]
+    return {**costs(entries), "scores": [asdict(score) for score in scores], "claims": claims}
 
 
 def real_result(study: object, entries: list) -> dict:

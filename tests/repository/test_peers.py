@@ -127,6 +127,50 @@ def test_a_limit_of_cpu_seconds_ends_a_log_and_leaves_out_its_world(load: Load, 
     assert [entry["error"] for entry in found["logs"]] == ["more than 0.1 CPU s"]
 
 
+def test_no_log_is_begun_after_the_budget(load: Load, tiny: Path) -> None:
+    found = job(
+        load, tiny, "slow", logs=[str(tiny / name) for name in ("tasks-10-0", "x-0")], limit=0.2, budget=0.1
+    )
+    assert [entry["error"] for entry in found["logs"]] == ["more than 0.2 CPU s"]
+    assert found["spent"] == 0.1
+
+
+def test_claimed_gain_is_of_scores_by_rows_of_tasks(load: Load) -> None:
+    contract, method = load("contract"), Best()
+    method.scores = lambda _: np.array([[1.0, 3.0], [5.0, 1.0], [2.0, 2.0]])  # type: ignore[method-assign]
+    train = contract.Log(
+        pa.table({}), (), np.array([0, 1]), np.array([4, 4, 4, 9]), np.empty((4, 0)), np.array([0, 0, 0, 1])
+    )
+    requests = contract.Log(pa.table({}), (), np.array([0, 1]), np.array([4, 9, 9]), np.empty((3, 0)))
+    found = contract.claimed(method, train, requests, np.array([1, 0, 0]))
+    gains = np.array([3 - 1.5, 5 - 4, 0])  # the log's shares are 3/4 and 1/4
+    assert found == pytest.approx(np.array([0.75, 0.125, 0.125]) @ gains)
+    assert (
+        contract.claimed(
+            method, train, contract.replace(requests, eligible=np.ones((3, 2), bool)), train.action
+        )
+        is None
+    )
+
+
+def test_leads_are_of_the_seeds_that_both_methods_reached(load: Load) -> None:
+    render = load("render")
+
+    def entry(*gains: float) -> dict[str, Any]:
+        return {"scores": [{"gain": gain, "best": 10.0, "harmed": 0.0} for gain in gains]}
+
+    assert render.lead_over(entry(1, 2, 9, 9), entry(2, 4)) == (pytest.approx(-15), pytest.approx(5))
+    worlds = {"ours": entry(1, 2, 9, 9), "few": entry(90), "half": entry(0, 0)}
+    results = {
+        "ours": "ours", "studies": {}, "plan": {"seeds": 4},
+        "methods": {name: {"worlds": {"plain": found}} for name, found in worlds.items()},
+    }  # fmt: skip
+    ((_, best, difference, words),) = render.verdict_rows(results)
+    assert (best, difference, words) == ("half", "15.0 ± 5.0 %", "first")
+    assert render.reached(results, worlds["half"]) == " (2 of 4)"
+    assert not render.reached(results, worlds["ours"])
+
+
 def test_abilities_are_answers_of_trials(load: Load, tiny: Path) -> None:
     found = job(load, tiny, "best", logs=[], capabilities=str(tiny / "capabilities"), limit=60)[
         "capabilities"

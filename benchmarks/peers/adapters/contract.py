@@ -4,7 +4,8 @@ An adapter is a program ``adapters/PEER.py`` that hands a dictionary of methods 
 
     fit(log)                        learns; its CPU seconds and the peak of memory are recorded
     choose(requests)                an action for each request, (n,); its CPU seconds are recorded
-    scores(requests)                optional, (n, K): actions that are not eligible are then left out by hand
+    scores(requests)                optional, estimates of the expected rewards, (n, K): actions that are not eligible
+                                    are then left out by hand, and the gain that the estimates claim is recorded
     choose_eligible(requests, may)  optional: the library itself is told which actions may be chosen, may (n, K)
     interval(request, action)       optional: low and high of the expected reward of an action in a task
     save(folder), load(folder)      optional: the library's own way to keep a fitted learner
@@ -17,9 +18,11 @@ The program reads a job, a JSON file:
     warm            a folder of a small log that is learned first and not counted (imports, compiled code), or null
     capabilities    a folder of logs by which abilities are tried, or null
     limit           CPU seconds that one log may take, or null
+    budget          CPU seconds that all logs together may take, or null: none is begun after them
     result          the file that the record is written to
 
 A log that fails, or takes longer, has its error in the record; others of its world (``WORLD-SEED``) are then left out.
+Logs are learned in the order given, so a budget that is spent leaves out the last ones.
 It needs numpy and pyarrow alone, and runs in the environment of the peer.
 """
 
@@ -119,8 +122,26 @@ def learned(make: type, folder: Path) -> dict:
     return {
         "folder": str(folder), "rows": len(train.table), "requests": len(requests.table), "fit_seconds": fitted - start,
         "decide_seconds": decided - fitted, "peak_mb": memory, "eligible": eligible,
-        "chosen": f"chosen-{os.getpid()}.parquet",
+        "claimed": claimed(method, train, requests, actions), "chosen": f"chosen-{os.getpid()}.parquet",
     }  # fmt: skip
+
+
+def claimed(method: object, train: Log, requests: Log, actions: np.ndarray) -> float | None:
+    """Return the mean score of the chosen actions less that of the log's actions by their shares.
+
+    Requests are weighed by the rows of their task. None where a method has no scores, or where eligible actions are
+    given.
+    """
+    if requests.eligible is not None or not hasattr(method, "scores"):
+        return None
+    scores = np.asarray(method.scores(requests), dtype=float)
+    place = {action: k for k, action in enumerate(requests.actions.tolist())}
+    shares = np.bincount([place[action] for action in train.action.tolist()], minlength=len(place))
+    mine = scores[np.arange(len(scores)), [place[action] for action in actions.tolist()]]
+    tasks, task = np.unique(requests.task, return_inverse=True)
+    rows = np.bincount(np.searchsorted(tasks, train.task), minlength=len(tasks))
+    weight = (rows / np.bincount(task))[task]
+    return float(weight @ (mine - scores @ shares / shares.sum()) / weight.sum())
 
 
 class TooLongError(Exception):
@@ -273,9 +294,12 @@ def run(methods: dict) -> None:
         record["warm"] = learned_within(limit, make, Path(job["warm"]))
     if job.get("capabilities"):
         record["capabilities"] = capabilities(make, Path(job["capabilities"]), limit)
-    failed: set = set()
+    failed, start, budget = set(), cpu(), job.get("budget") or float("inf")
     for folder in map(Path, job["logs"]):
         world = folder.name.rpartition("-")[0]
+        if cpu() - start > budget:
+            record["spent"] = budget
+            break
         if world not in failed:
             record["logs"].append(learned_within(limit, make, folder))
             failed |= {world} if "error" in record["logs"][-1] else set()

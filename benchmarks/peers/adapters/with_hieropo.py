@@ -23,6 +23,13 @@ class Default:
         lists = [requests.actions[row & known].tolist() for row in may]
         return self.learner.predict(requests.table.append_column("may", [lists]), eligible="may")
 
+    def scores(self, requests: Log) -> np.ndarray:
+        ranked = self.learner.decide(requests.table, id=[], top=requests.actions.size).table
+        action = np.searchsorted(requests.actions, ranked["action"].to_numpy(zero_copy_only=False))
+        scores = np.full((len(requests.table), requests.actions.size), -np.inf)
+        scores[ranked["row"].to_numpy(), action] = ranked["mean"].to_numpy()
+        return scores
+
     def interval(self, request: Log, action: object) -> tuple:
         values = {name: request.table[name][0].as_py() for name in ("task", *request.columns)}
         choice = self.learner.choose({**values, "may": [action]}, eligible="may")

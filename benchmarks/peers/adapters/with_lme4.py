@@ -17,7 +17,7 @@ d <- read.csv(a[1])
 d$action <- factor(d$action); d$task <- factor(d$task)
 x <- grep("^x", names(d), value = TRUE)
 each <- if (length(x)) paste("action + action:(", paste(x, collapse = " + "), ")") else "action"
-level <- paste("(1", if (length(x)) paste("+", paste(x, collapse = " + ")), "|| task)")
+level <- if (length(x)) paste("(1 +", paste(x, collapse = " + "), "|| task)") else "(1 | task)"
 f <- as.formula(paste("reward ~ 0 +", each, "+", level, "+ (1 | task:action)"))
 m <- suppressWarnings(suppressMessages(lmer(f, d, control = lmerControl(calc.derivs = FALSE,
   check.conv.singular = "ignore"))))
