@@ -28,6 +28,7 @@ the number of seeds that it reached stands in brackets. The logs are explained a
 `benchmarks/peers/judge.py`. Nothing was tuned on these logs. A cell in words is the error of the method; "no memory" is
 more than the run allows, or a dense column for each of very many tasks.
 """
+EQUAL = 0.00005  # a lead that no digit of the table shows
 NOT_TRIED, NO_ESTIMATES = "not tried", "no estimates"
 
 
@@ -117,7 +118,9 @@ def rivals(results: Results, name: str) -> dict[str, Results]:
 
 
 def verdict(lead: float, error: float) -> str:
-    """Words for our lead over the best of the others."""
+    """Words for our lead over the best of the others, in percent or units of the reward."""
+    if abs(lead) < EQUAL:
+        return "equal"
     return "**below**" if lead < -error else "first" if lead > error else "within one error"
 
 
@@ -128,7 +131,7 @@ def verdict_rows(results: Results) -> list[list[str]]:
     """
     rows = []
     ours = results["methods"][results["ours"]]["worlds"]
-    labels = {name: world.words for name, world in {**peer_logs.WORLDS, **peer_logs.BY_ROWS}.items()}
+    labels = {name: world.words for name, world in {**peer_logs.BY_ROWS, **peer_logs.WORLDS}.items()}
     for name in [*worlds(results, labels), *results["studies"]]:
         if "error" in ours[name]:
             continue
@@ -142,7 +145,8 @@ def verdict_rows(results: Results) -> list[list[str]]:
         best = min(leads, key=lambda method: leads[method][0])
         digits, unit = (4, "reward") if name in results["studies"] else (1, "%")
         lead = leads[best]
-        rows.append([labels.get(name, name), best, f"{figure(*lead, digits)} {unit}", verdict(*lead)])
+        rounded = round(lead[0], digits), lead[1]
+        rows.append([labels.get(name, name), best, f"{figure(*lead, digits)} {unit}", verdict(*rounded)])
     return rows
 
 
@@ -400,7 +404,7 @@ def page(document: Results) -> list[str]:
         INTRODUCTION,
         "## hieropo less the best of the others",
         (
-            "The best is taken after the fact among all others, so that its own luck counts for it. Differences are "
+            "The best of the others is taken after the fact, so the comparison favours the others. Differences are "
             "paired over the seeds or halves that both methods reached. *First*: above the best other by more than "
             "one standard error; *below*: under it by more than one. "
             f"hieropo is below in {len(below)} rows; LIMITATIONS.md names them."
@@ -418,8 +422,8 @@ def page(document: Results) -> list[str]:
         (
             "The gain over the incumbent that a method's own estimates of rewards claim for its choices, over the true "
             "gain; 1 is right, 2 is twice as much as there is. In the columns with NO EFFECT every action has the same "
-            "expected reward, and the cell is the claimed gain itself, in standard deviations of the noise: 0 is right. A "
-            "method that gives no estimates of rewards is left out."
+            "expected reward, and the cell is the claimed gain, in standard deviations of the noise; 0 is right. "
+            "A method that gives no estimates of rewards has no row."
         ),
         claims_table(results),
         "## Real logs: held-out gain over the incumbent",
@@ -437,7 +441,7 @@ def page(document: Results) -> list[str]:
             else "100 rows a task, 5 actions, 8 coefficients; after a small log that is not counted."
         ),
         scale_table(results, lambda entry: f"{entry['fit_seconds']:.2f}"),
-        "The fastest other method whose value is not two points below hieropo's, in multiples of hieropo:",
+        "The fastest other method with a value within two points of hieropo's, or above it, in multiples of hieropo:",
         table(["log", "hieropo, CPU s", "method", "CPU", "memory"], speed_rows(results)),
         "![CPU seconds to learn against tasks, with slopes.](peers_time.svg)",
         "## Peak memory, MB",
@@ -448,7 +452,10 @@ def page(document: Results) -> list[str]:
         "## Value at these sizes, %",
         scale_table(results, lambda entry: f"{value(entry)[0]:.1f}"),
         "## Abilities, each tried",
-        "Answers of programs, not of documents (`TRIALS` in `benchmarks/peers/adapters/contract.py`).",
+        (
+            "Answers of programs, not of documents (`TRIALS` in `benchmarks/peers/adapters/contract.py`). NaN in a "
+            "context: the share of decisions that are those of the log without holes."
+        ),
         capability_table(results),
         "## Installations",
         "The packages that a tool needs, with itself, and CPU seconds to import it after numpy.",
