@@ -5,8 +5,8 @@
 ``make peers`` runs this and render.py; ``QUICK=1 make peers`` takes about a quarter of an hour on two processors, and
 the installations once. Each peer has an environment of its own, made by pip from ``requirements``. A method gets its
 logs through the contract of ``adapters/contract.py``; one that fails, or takes more CPU seconds or memory than
-allowed, is in the table with its error. ``--resume`` keeps what an earlier run with the same folder has finished; ``--assemble`` runs nothing and
-takes what is there.
+allowed, is in the table with its error. ``--resume`` keeps the finished jobs of an earlier run with the same folder;
+``--assemble`` runs nothing and takes what is there.
 """
 
 import argparse
