@@ -24,10 +24,13 @@ from hieropo.estimation.shapes import named
 from hieropo.features.maps import per_action
 from hieropo.learners import in_shards
 from hieropo.learners.loading import load_evaluable
+from hieropo.model.crossed.hierarchy import CrossedHierarchy
+from hieropo.model.crossed.in_shards import condition_crossed_in_shards
 from hieropo.model.hierarchy import Hierarchy
 from hieropo.model.posterior import condition, condition_in_shards
 from hieropo.moments import in_shards as moments_in_shards
 from hieropo.moments.in_shards import MomentsInShards
+from hieropo.moments.statistics import Moments
 from hieropo.passes.sharded import ShardedMoments
 from hieropo.storage.load import verify_policy
 
@@ -294,25 +297,29 @@ def test_a_gate_is_written_for_all_tasks_and_none_passes_that_was_not_evaluated(
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux lists maps")
-def test_one_shard_is_mapped_at_a_time(tmp_path):
+@pytest.mark.parametrize("action", ["offer", None])
+def test_one_shard_is_mapped_at_a_time(tmp_path, action):
+    most = [0]
+
     def mapped() -> int:
         return Path("/proc/self/maps").read_text(encoding="utf-8").count(str(tmp_path))
 
-    for action in ("offer", None):
-        _, sharded = shards_of(log(n=500), tmp_path / f"{action}", action=action)
-        sums = sharded.sums()
-        kept = [
-            sums.rows_of_tasks(),
-            sums.thinned(4),
-            sums.gathered(np.arange(5)),
-            sharded.ids(0),
-            sharded.total,
-        ]
-        assert not mapped(), len(kept)
-        posterior = condition_in_shards(sums, Hierarchy(None, np.eye(sums.dim), 1.0))
-        assert not mapped()
-        for part in posterior.shards():
-            assert mapped() <= 1
-            kept.append(part.table().means)
-        del part
-        assert not mapped()
+    def watched(shard: Moments) -> Moments:
+        most.append(mapped())
+        return shard
+
+    _, sharded = shards_of(log(n=500), tmp_path / "s", action=action)
+    sums = sharded.sums()
+    kept = [sums.rows_of_tasks(), sums.thinned(4), sums.gathered(np.arange(5)), sharded.ids(0), sharded.total]
+    assert not mapped(), len(kept)
+    if action is None:
+        condition: Any = condition_in_shards(sums.mapped(watched), Hierarchy(None, np.eye(sums.dim), 1.0))
+    else:
+        covs = [np.eye(sums.unit_dim)] * 3
+        known = CrossedHierarchy(*covs, np.ones(sums.n_actions))
+        condition = condition_crossed_in_shards(sums.mapped(watched), known)
+    for part in condition.shards():
+        kept.append(part.table().means)
+    del part
+    assert not mapped()
+    assert max(most) <= 2  # one is released when the next is there

@@ -28,7 +28,7 @@ def sums_of_shards(
     Noise variances are ``noise_var`` (K,) times the factor of the hierarchy.
     """
     sums: list[GroupSums | None] = [None] * len(hierarchies)
-    for shard in (*moments.shards(), *([] if len(moments) else [moments.none()])):
+    for shard in moments.shards() if len(moments) else [moments.none()]:  # no tuple: it would hold all shards
         units = ObservedUnits.of(shard, noise_var)
         for k, (interaction_cov, level_cov, factor) in enumerate(hierarchies):
             messages = UnitMessages(units if factor == 1.0 else units.over(factor), interaction_cov)
