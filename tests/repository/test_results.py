@@ -358,3 +358,14 @@ def test_the_default_loses_hardly_anything_to_the_true_hierarchy(load) -> None:
     lost, error = (float(number) for number in row["lost"].split(" ± "))
     assert abs(share - lost) < 4 * error * np.sqrt(int(row["runs"]) / len(runs))
     assert all(run.bayes <= run.best for run in runs)
+
+
+@pytest.mark.slow
+def test_the_first_log_of_tasks_that_are_unlike_the_others_is_that_of_the_table(load) -> None:
+    """The table has sums over forty logs; these are the figures of the first, as they went into it."""
+    run = load("odd_tasks").one_run("odd", 0)
+    assert run.best == pytest.approx(0.388433, abs=1e-5)
+    assert [run.one.gain, run.one.claimed] == pytest.approx([0.244628, 0.311948], abs=1e-3)
+    assert [run.auto.gain, run.auto.claimed] == pytest.approx([0.258727, 0.219827], abs=1e-3)
+    assert run.auto.used
+    assert not run.one.used

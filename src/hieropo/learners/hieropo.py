@@ -128,8 +128,8 @@ class HierOPO(Fitted, Estimator):
         (``time=``), and as "random" otherwise, with a warning where that is in doubt.
     spreads : {"one", "auto"}
         With the crossed prior: "auto" looks for tasks in which the effects of actions are unusually large, or absent,
-        and gives the interactions of tasks different spreads where the log is ten to one for it. "one": all tasks have
-        one spread.
+        and gives the interactions of tasks different spreads where the log is ten to one for it. Tasks of larger
+        noise may be taken for such tasks. "one": all tasks have one spread.
     roles : mapping, optional
         Columns by role, as the parameters of :meth:`fit` name them, for use as a scikit-learn estimator:
         ``HierOPO(roles={"task": "store", "action": "offer"}).fit(X, y)``. Columns named in a fit come first.
