@@ -42,9 +42,12 @@ OUT = Path(__file__).resolve().parents[1] / "docs" / "results" / "knowing.md"
 TASKS, ROWS, ACTIONS, CONTEXTS = 60, 25, 4, 100
 RULES = ("random", "unknown", "frozen")
 INTRODUCTION = """\
-What an incumbent knew of the tasks, and nobody says so. The columns are explained at the head of
-`experiments/knowing.py`. The seed is {seed}. After ± stands one Monte Carlo standard error; "lead" is the value of the
-default less that of "random".
+The incumbent's actions depend on the true rewards, and `logging` is not given: it takes an action with probability
+proportional to exp(b times its expected reward). "random", "unknown" (the default) and "frozen" are the values of
+`HierOPO(logging=...)`, in percent of the way from the incumbent to the oracle; "lead" is that of the default less that
+of "random". "used" is how often the default took the shares of actions as evidence; "claimed / true" and "holds" are
+its claimed gain and the coverage of its 95 % interval. `experiments/knowing.py` says more. The seed is {seed}. After ±
+stands one Monte Carlo standard error.
 """
 
 

@@ -37,7 +37,7 @@ def alike(columns: Columns | pa.Table, **roles: object) -> list[Finding]:
     return [
         finding
         for finding in found.findings
-        if finding.kind in ("rows share a cause", "rows in a row are alike")
+        if finding.kind in ("rows share a cause", "consecutive rows are correlated")
     ]
 
 
@@ -82,7 +82,7 @@ def test_the_correlation_is_that_of_the_rows() -> None:
 def test_without_the_column_the_order_of_rows_tells() -> None:
     columns = {name: values for name, values in visits().items() if name != "visit"}
     (finding,) = alike(columns)
-    assert (finding.kind, finding.place) == ("rows in a row are alike", "all rows")
+    assert (finding.kind, finding.place) == ("consecutive rows are correlated", "all rows")
     assert not alike(pa.table(columns).take(np.random.default_rng(2).permutation(ROWS)))
 
 

@@ -600,7 +600,7 @@ def test_columns_far_from_zero_are_no_copies_of_each_other() -> None:
 SAID_BY_LEARNING = {"one task", "far from 0"}  # in the words of the core
 OTHERWISE = SAID_BY_LEARNING | {  # with other figures: by a hierarchy with contexts, by the columns that are read
     "the incumbent knew something", "actions where they do not pay", "repeated rows", "every row is repeated",
-    "rows share a cause", "rows in a row are alike",
+    "rows share a cause", "consecutive rows are correlated",
 }  # fmt: skip
 REFUSED = {"constant reward", "actions that hardly come twice", "actions of one task", "few events an action"}
 LEARNED = [each for each in FINDINGS if each[0] not in REFUSED]

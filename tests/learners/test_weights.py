@@ -120,7 +120,7 @@ def test_the_doctor_says_of_counts_what_it_says_of_the_rows_as_often() -> None:
     for found in (one, other):
         found.pop("repeats")  # a count is no row that was sent twice
         found["columns"] = [each for each in found["columns"] if each["role"] != "weight"]
-        copies = ("every row is repeated", "repeated rows", "rows in a row are alike")
+        copies = ("every row is repeated", "repeated rows", "consecutive rows are correlated")
         found["findings"] = [each for each in found["findings"] if each["kind"] not in copies]
         found.pop("roles", None)
     near(one, other)

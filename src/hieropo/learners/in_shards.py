@@ -58,8 +58,8 @@ def refuse_unsuitable(roles: Roles, settings: Settings, *, shares: bool) -> None
         reason = "logging='frozen', which takes the shares of actions as metadata of each task"
     if reason is not None:
         raise InputError(
-            f"Moments in shards were given to learn from with {reason}. Learn in memory, from ShardedMoments.joined(), "
-            "on a machine that holds all tasks, or leave it out."
+            f"A fit to moments in shards cannot use {reason}. Fit ShardedMoments.joined() on a machine with memory for "
+            "all tasks, or fit without it."
         )
 
 
@@ -229,8 +229,8 @@ def refuse_in_shards(sharded: ShardedMoments | None, verb: str) -> None:
     if sharded is not None:
         raise InputError(
             f"This learner was fitted to moments in shards ({sharded.path}, {counted(len(sharded), 'task')}), and "
-            f"{verb} takes the posterior of all tasks in memory. Fit ShardedMoments.joined(), or the joined moments of "
-            "some of the shards, on a machine that holds them."
+            f"{verb} takes the posterior of all tasks in memory. Fit ShardedMoments.joined(), or for the tasks of one "
+            "shard ShardedMoments.shard(k), on a machine that holds them."
         )
 
 

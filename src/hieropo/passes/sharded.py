@@ -307,8 +307,8 @@ def _refuse_other_plan(folder: Path, begun: Plan, plan: Plan) -> None:
                 for part in (one, other)
             )
             raise MismatchError(
-                f"{folder} holds shards with {name.removesuffix('_fingerprint')} {text}, and this job has {now}: "
-                "shards of two plans cannot be read together. Give another directory, or remove this one to begin anew."
+                f"{folder} was begun with {name.removesuffix('_fingerprint')} {text}, and this job has {now}: shards "
+                "of both cannot be read together. Give another directory, or remove this one to begin anew."
             )
 
 
@@ -673,9 +673,9 @@ def parts_of_log(path: str | os.PathLike[str]) -> list[ShardedMoments]:
         missing = sorted(set(range(1, count + 1)) - present)
         if missing or len(counts) > 1:
             raise ArtifactError(
-                f"{path} holds parts of a log that was cut into {' and into '.join(map(str, sorted(counts)))} parts, "
-                f"and lacks {abbreviate(missing) or 'none of one of them'}. Run the jobs of the missing parts, with "
-                "one number of parts."
+                f"{path} holds parts of a log that was cut into {' and into '.join(map(str, sorted(counts)))} parts"
+                f"{', and lacks ' + abbreviate(missing) if missing else ''}. Merge parts of one division only: remove "
+                "those of the others, and run the jobs of the missing parts."
             )
     return parts
 
@@ -755,8 +755,8 @@ def _common_sketch(inputs: Sequence[ShardedMoments]) -> RowSketch:
         share = one.sketch.share_in(sketch)
         if share is not None and share > _SOME:
             warn(
-                f"About {share:.0%} of the rows of the moments {one.path} (number {number}) are also in those before, "
-                "and count twice now. Were the same rows summed at two places?"
+                f"About {share:.0%} of the rows of the moments {one.path} (number {number}) are also in earlier "
+                "inputs, and count twice. If the same rows were summed at two places, leave one input out."
             )
         sketch = sketch + one.sketch
     return sketch

@@ -220,9 +220,9 @@ def used(roles: Roles, gain: float) -> Finding:
     """Return the finding that a fit used the incumbent's choices; ``gain`` is the log evidence for that."""
     return Finding(
         "note", "the incumbent knew something", f"column {roles.action!r}",
-        f"Actions were taken more often in tasks where they pay (odds of {_odds(gain)} to 1), and do not react to "
-        "earlier rewards: the incumbent knew something about the tasks. The fit uses its shares of actions as "
-        "evidence, as with logging='frozen'.",
+        "Actions were taken more often in tasks where they pay, and do not depend on earlier rewards: the incumbent "
+        f"knew something about the tasks. With that the log is {_odds(gain)} times as probable as without. The fit "
+        "uses its shares of actions as evidence, as with logging='frozen'.",
         "Fit with logging='random' if the actions were drawn without knowledge of the tasks, or with "
         "logging='adaptive' if the incumbent learned from these rows.",
     )  # fmt: skip
@@ -273,8 +273,8 @@ def knowing(
             "note", "the incumbent knew something", f"column {roles.action!r}",
             f"Actions were taken more often in tasks where they pay (z = {z:.1f}), and do not react to earlier "
             "rewards: the incumbent knew something about the tasks.",
-            "A fit uses its shares of actions as evidence where the rewards support that. Fit with logging='random' "
-            "if the actions were drawn without knowledge of the tasks.",
+            "A fit to these rows uses its shares of actions if they raise the evidence tenfold. Fit with "
+            "logging='random' if the actions were drawn without knowledge of the tasks.",
         )  # fmt: skip
         return
     caveat = f" (the log does not tell which: {unordered})" if unordered else ""

@@ -102,9 +102,7 @@ def alike_rows(stats: LogStatistics) -> Iterator[Finding]:
         return  # copies are alike
     tests = [test for test in stats.alike if test.z >= _ALIKE_Z and test.correlation >= _ALIKE]
     named = sorted((test for test in tests if test.column is not None), key=lambda test: -test.correlation)
-    too_narrow = (
-        "The model and its intervals take rows as independent: a gain that is chance may look certain."
-    )
+    too_narrow = "The model takes rows as independent, so its intervals are too narrow."
     in_a_task = "a task" if stats.roles.action is None else "a task and an action"
     if named:
         first, others = named[0], ", ".join(repr(test.column) for test in named[1 : 1 + _SHOWN])
@@ -116,14 +114,14 @@ def alike_rows(stats: LogStatistics) -> Iterator[Finding]:
             f"{too_narrow}",
             f"If its values are occasions, such as visits, sessions, days or classes, fit with "
             f"cluster={first.column!r} (--cluster {first.column}). If they describe a row, such as a product or a "
-            "city, make it a context column. A column that is filled after the reward is neither.",
+            "city, make it a context column. A column that is filled in after the reward is neither.",
         )  # fmt: skip
         return
     for test in tests:
         yield Finding(
-            "limits", "rows in a row are alike", "all rows",
-            f"Within {in_a_task}, the reward of a row is like that of the next row in the log: correlation "
-            f"{test.correlation:.2f} (z = {test.z:.0f}), which rows {FAR} apart do not have. {too_narrow}",
+            "limits", "consecutive rows are correlated", "all rows",
+            f"Within {in_a_task}, rewards of consecutive rows have the correlation {test.correlation:.2f} (z = "
+            f"{test.z:.0f}), and those of rows {FAR} apart do not. {too_narrow}",
             "Do several rows come from one visit, session, day or class? Add a column that names it, and fit with "
             "cluster= (--cluster).",
         )  # fmt: skip
