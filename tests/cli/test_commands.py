@@ -137,6 +137,11 @@ class TestFit:
         assert found["warnings"] == []
 
     @pytest.mark.slow
+    def test_spreads_of_tasks_are_a_setting(self, shop: Path, tmp_path: Path) -> None:
+        answers("fit", shop / "log.parquet", "-o", tmp_path / "p", *FIT, "--spreads", "auto")
+        assert hieropo.load_learner(tmp_path / "p").spreads == "auto"
+
+    @pytest.mark.slow
     def test_takes_a_feature_map_from_a_file(self, shop: Path, tmp_path: Path) -> None:
         features = per_action(["none", "gift", "coupon"], ["visits"], intercept=False)
         (tmp_path / "map.json").write_text(json.dumps(features.to_dict()), encoding="utf-8-sig")
@@ -187,6 +192,8 @@ class TestFit:
         assert "nan is not a finite number" in refuses(2, "fit", log, *out, *FIT, "--pessimism", "nan")
         plain = ("--task", "store", "--reward", "profit", "--no-guess")
         assert "Give --action" in refuses(2, "fit", log, *out, *plain)
+        flat = refuses(2, "fit", log, *out, *FIT, "--algorithm", "flat", "--spreads", "auto")
+        assert "flat has none of them" in flat
         assert not list(tmp_path.iterdir())
 
     @pytest.mark.parametrize(

@@ -70,6 +70,11 @@ LEARNERS = {"hier": "HierOPO", "flat": "FlatOPO", "pooled": "PooledOPO"}
     "--algorithm hier only.",
 )  # fmt: skip
 @click.option(
+    "--spreads", type=click.Choice(["one", "auto"]), default="one", show_default=True,
+    help="Spread between tasks of the effects of actions. one: the same for all tasks. auto: none, usual or large in "
+    "each task where the log is ten to one for it. With --algorithm hier only.",
+)  # fmt: skip
+@click.option(
     "--unseen", type=click.Choice(["prior", "error"]), default="prior", show_default=True,
     help="Behaviour for tasks that are not in the log: act on the prior of the population, or raise an error.",
 )  # fmt: skip
@@ -128,13 +133,13 @@ def _opened(
 
 def _hier_settings(given: dict[str, Any]) -> dict[str, Any]:
     """Return the settings that only the hierarchical learner has."""
-    settings = {name: given[name] for name in ("uncertainty", "logging")}
+    settings = {name: given[name] for name in ("uncertainty", "logging", "spreads")}
     if given["algorithm"] == "hier":
         return settings
-    if settings != {"uncertainty": "auto", "logging": "unknown"}:
+    if settings != {"uncertainty": "auto", "logging": "unknown", "spreads": "one"}:
         usage_error(
-            f"--uncertainty and --logging are settings of --algorithm hier, and {given['algorithm']} has neither. "
-            "Leave them out."
+            f"--uncertainty, --logging and --spreads are settings of --algorithm hier, and {given['algorithm']} has "
+            "none of them. Leave them out."
         )
     return {}
 
