@@ -42,8 +42,13 @@ class PosteriorInShards:
         Returns the posterior of some tasks of the log, given all of it, from their moments.
     """
 
+    moments: MomentsInShards
+    hierarchy: Any
+
     def __init__(self, moments: MomentsInShards, hierarchy: Any, of_tasks: Callable[[Moments], Any]) -> None:
-        self.moments, self.hierarchy, self._of_tasks = moments, hierarchy, of_tasks
+        self.moments = moments
+        self.hierarchy = hierarchy
+        self._of_tasks = of_tasks
 
     def of_tasks(self, moments: Moments) -> Any:
         """Return the posterior of some tasks of the log from their moments, given all of the log."""

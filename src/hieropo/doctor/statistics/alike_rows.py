@@ -53,8 +53,11 @@ class AlikeRows:
 class RowSample:
     """The first rows of a log with the values of its columns without a role, batch by batch."""
 
+    columns: tuple[str, ...]
+
     def __init__(self, columns: tuple[str, ...], most: int = MOST_ROWS) -> None:
-        self.columns, self._left = columns, most
+        self.columns = columns
+        self._left = most
         self._parts: list[tuple[tuple[Codes, Codes, Array, Array], dict[str, Hashes], dict[str, Array]]] = []
 
     @property

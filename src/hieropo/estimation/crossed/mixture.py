@@ -326,6 +326,7 @@ class CrossedMixture:
         Of the Gaussians whose mixture the posterior is.
     """
 
+    moments: Moments
     weights: Array
 
     def __init__(self, moments: Moments, hierarchies: CrossedHierarchies) -> None:

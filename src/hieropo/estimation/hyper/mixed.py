@@ -248,10 +248,13 @@ class WidenedPosterior(_Views):
     """
 
     plain: Posterior
+    hierarchy: Hierarchy
     moments: Moments
 
     def __init__(self, plain: Posterior) -> None:
-        self.plain, self.hierarchy, self.moments = plain, plain.hierarchy, plain.moments
+        self.plain = plain
+        self.hierarchy = plain.hierarchy
+        self.moments = plain.moments
 
     def _tasks(self, sums: Array) -> Iterator[tuple[Array, Array]]:
         """Yield two statistics of pieces of the tasks, (k, ...) each."""

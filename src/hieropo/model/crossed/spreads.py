@@ -45,6 +45,8 @@ class SpreadPosterior(OneHierarchy):
         Posterior probability of each scale in each task; last the prior one, of a task without rows.
     """
 
+    moments: Moments
+    hierarchy: CrossedHierarchy
     hyper: Gaussian
     log_evidence: float
     responsibilities: Array
@@ -54,7 +56,9 @@ class SpreadPosterior(OneHierarchy):
         self, moments: Moments, hierarchy: CrossedHierarchy, units: ObservedUnits, propagated: Propagated
     ) -> None:
         assert hierarchy.spreads is not None
-        self.moments, self.hierarchy, self._units = moments, hierarchy, units
+        self.moments = moments
+        self.hierarchy = hierarchy
+        self._units = units
         self._propagated = propagated
         constant = (moments.n_rows - moments.unit_dim) * np.log(2 * np.pi)
         constant += float(moments.rows.sum(axis=0) @ np.log(hierarchy.noise_var))
