@@ -3,6 +3,7 @@
 import datetime as dt
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,7 @@ def spark() -> Iterator[Any]:
         "spark.sql.shuffle.partitions": "2", "spark.sql.adaptive.enabled": "false", "spark.log.level": "OFF",
         "spark.ui.showConsoleProgress": "false", "spark.driver.memory": "512m",
     }  # fmt: skip
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # of the workers: python3 of the path may lack hieropo
     builder = SparkSession.builder.master("local[2, 3]")
     for name, value in settings.items():
         builder = builder.config(name, value)

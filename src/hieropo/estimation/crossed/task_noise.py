@@ -123,7 +123,7 @@ def _fits(sums: Array, p: int) -> tuple[Array, Array]:
     In units of the root mean square of each column, pivots up to 1e-7 are columns that others determine.
     """
     squares, rank = np.empty(len(sums)), np.empty(len(sums))
-    jitter = np.append(np.full(p, 1e-9), 1e-13)
+    jitter = np.append(np.full(p, 1e-12), 1e-13)
     for start in range(0, len(sums), _PIECE):
         part = slice(start, start + _PIECE)
         joint = unpack(sums[part], p + 2)[:, : p + 1, : p + 1]
@@ -421,7 +421,7 @@ def _variances(F: Array, Q: Array, d0: Array, start: float) -> Array:
         slope, fall = half.sum(axis=1) - total / 2, (half * (1.0 - share)).sum(axis=1)
         low, high = np.where(slope > 0, log_s2, low), np.where(slope > 0, high, log_s2)
         step = log_s2 + slope / np.maximum(fall, 1e-300)
-        new = np.where((step > low) & (step < high), step, (low + high) / 2)
+        new = np.where((step >= low) & (step <= high), step, (low + high) / 2)
         done = np.abs(new - log_s2).max() < 1e-10
         log_s2 = new
         if done:
