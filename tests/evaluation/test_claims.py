@@ -217,6 +217,7 @@ def test_a_log_whose_folds_are_too_small_to_learn_from_is_evaluated_by_the_model
     assert "at least 2 rows are needed" in " ".join(str(found).split())
 
 
+@pytest.mark.slow
 def test_randomisation_tests_are_left_out_on_request() -> None:
     table = log(4, tasks=12)
     learner = HierOPO(logging="random").fit(table, **COLUMNS)

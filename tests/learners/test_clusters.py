@@ -60,6 +60,7 @@ def test_the_correlation_within_clusters_is_learned(learner) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_order_of_rows_does_not_matter(log, learner) -> None:
     order = np.random.default_rng(2).permutation(len(log))
     other = HierOPO(logging="random").fit(log.take(order), **ROLES)
@@ -89,6 +90,7 @@ def test_rows_with_actions_of_their_own_count_as_independent_in_the_model(log) -
     assert (learner.cluster_correlation_ == 0).all()
 
 
+@pytest.mark.slow
 def test_a_log_whose_rows_are_alike_is_recognised_as_that_of_the_fit() -> None:
     log, _ = a_log(0.5, seed=4)
     clicks = log.set_column(2, "profit", pa.array((log["profit"].to_numpy() > 0) * 1.0)).drop_columns("p")

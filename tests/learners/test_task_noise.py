@@ -102,6 +102,7 @@ def test_checks_of_predictions_know_the_noise_of_each_task(fitted: HierOPO) -> N
     assert not any("noise" in finding.lower() for finding in checks.findings)
 
 
+@pytest.mark.slow
 def test_explanations_leave_out_rows_of_their_precision(fitted: HierOPO) -> None:
     table, variance = a_log()
     explanation = fitted.explain(int(np.argmin(variance)), log=table)  # refuses rows whose sums are others

@@ -105,7 +105,7 @@ def duck() -> Iterator[Database]:
         yield database
 
 
-@pytest.fixture(params=["duckdb", "postgres"])
+@pytest.fixture(params=["duckdb", pytest.param("postgres", marks=pytest.mark.slow)])
 def database(request: pytest.FixtureRequest) -> Database:
     found: Database = request.getfixturevalue({"duckdb": "duck", "postgres": "postgres"}[request.param])
     return found
@@ -251,6 +251,7 @@ def test_ids_are_those_of_the_pass(kind: str, database: Database) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_exact_numbers_and_uuids(postgres: Database) -> None:
     query = (
         "select ('00000000-0000-0000-0000-00000000000' || i % 3)::uuid as task, (i % 2)::numeric(10, 0) as action, "
@@ -389,6 +390,7 @@ def test_terms_without_a_text_are_named(duck: Database) -> None:
         duck.summed(features=terms, **COLUMNS)
 
 
+@pytest.mark.slow
 def test_more_than_32_features_are_refused_with_the_way(duck: Database) -> None:
     rng = np.random.default_rng(0)
     wide = pa.table(
@@ -407,6 +409,7 @@ def test_more_than_32_features_are_refused_with_the_way(duck: Database) -> None:
         duck.summed(query, **given, context=[f"x{k}" for k in range(32)])
 
 
+@pytest.mark.slow
 def test_a_policy_of_the_sums_decides_as_that_of_the_rows(duck: Database) -> None:
     mine, theirs = (
         HierOPO().fit(moments) for moments in (duck.summed(**CONTEXT), LogMoments.of(TABLE, **CONTEXT))

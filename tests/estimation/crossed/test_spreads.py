@@ -78,6 +78,7 @@ def test_a_log_of_one_spread_has_the_answer_of_one_spread(seed: int) -> None:
     assert condition_hierarchies(moments, auto).differing is None
 
 
+@pytest.mark.slow
 def test_both_are_averaged_by_their_evidence(odd: HierOPO) -> None:
     moments = moments_of(odd)
     one = integrate_crossed(moments)
@@ -119,6 +120,7 @@ def test_a_log_of_few_tasks_has_one_spread() -> None:
     assert mixed_spreads(few, Shapes.equal(few), (0.1, 0.5, 0.3), 1.0) is None
 
 
+@pytest.mark.slow
 def test_a_policy_is_saved_loaded_and_learns_on_with_its_spreads(odd: HierOPO, tmp_path: Path) -> None:
     odd.save(tmp_path / "policy")
     again = load_learner(tmp_path / "policy")
@@ -130,6 +132,7 @@ def test_a_policy_is_saved_loaded_and_learns_on_with_its_spreads(odd: HierOPO, t
     assert (again.posterior_.differing[:ODD] > 0.9).all()
 
 
+@pytest.mark.slow
 def test_what_the_log_shows_is_in_the_summary_the_coefficients_and_the_explanation(odd: HierOPO) -> None:
     assert f"in {ODD} of 50 tasks" in str(odd.summary()).replace("\n", " ")
     table = odd.coefficients("t1").table
