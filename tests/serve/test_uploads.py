@@ -91,8 +91,10 @@ def header(kind: bytes, content: bytes, size: int | None = None) -> bytes:
 
 
 def pax(name: str, value: str) -> bytes:
-    size = next(n for n in range(10**6) if n == len(f"{n} {name}={value}\n"))
-    return f"{size} {name}={value}\n".encode()
+    """Return a record of an extended header, whose first number is its own length."""
+    rest = f" {name}={value}\n"
+    size = next(n for n in range(len(rest), len(rest) + 9) if n == len(str(n)) + len(rest))
+    return f"{size}{rest}".encode()
 
 
 LAST = tarfile.TarInfo("one").tobuf() + bytes(1024)
