@@ -30,6 +30,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 import numpy as np
 import pyarrow as pa
 from claims import share
+from incumbent_knows import softmax
 from numpy.typing import NDArray
 from repeating import one_table
 from tables import figure
@@ -82,12 +83,6 @@ class Run(NamedTuple):
     claimed: float
     held: bool
     used: bool
-
-
-def softmax(scores: Array) -> Array:
-    """Probabilities (..., K) proportional to exp of the scores."""
-    raised = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return np.asarray(raised / raised.sum(axis=-1, keepdims=True))
 
 
 def drawn(world: World, rng: np.random.Generator) -> tuple[pa.Table, Array, Array]:

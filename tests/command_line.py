@@ -1,10 +1,12 @@
 """Run the command line, in a process of its own or within this one, and a small log for it."""
 
 import contextlib
+import json
 import subprocess
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -49,6 +51,20 @@ def answers(*words: object, folder: Path | None = None) -> str:
     done = called(*words, folder=folder)
     assert (done.exit_code, done.stderr) == (0, ""), done.output
     return done.stdout
+
+
+def ends(code: int, *words: object) -> str:
+    """Run with an exit code, whatever is warned of; return the standard output, or where it fails the errors."""
+    done = CliRunner().invoke(main, [str(word) for word in words], prog_name="hieropo")
+    assert done.exit_code == code, done.output
+    assert "Traceback" not in done.output
+    return done.stdout if code == 0 else done.stderr
+
+
+def in_json(*words: object) -> dict[str, Any]:
+    """Return the answer of a command as JSON."""
+    output: dict[str, Any] = json.loads(ends(0, *words, "--json"))
+    return output
 
 
 def refuses(code: int, *words: object) -> str:

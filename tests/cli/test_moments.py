@@ -1,8 +1,6 @@
 """``hieropo moments`` as its callers meet it."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import numpy as np
@@ -10,23 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from command_line import FIT as NAMED
+from command_line import ends as run
+from command_line import in_json as answer
 
 from hieropo import LogMoments
 from hieropo.cli import main
-
-NAMED = ["--task", "store", "--action", "offer", "--reward", "profit"]
-
-
-def run(code: int, *words: object) -> str:
-    done = CliRunner().invoke(main, [str(word) for word in words], prog_name="hieropo")
-    assert done.exit_code == code, done.output
-    assert "Traceback" not in done.output
-    return done.stdout if code == 0 else done.stderr
-
-
-def answer(*words: object) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(run(0, *words, "--json"))
-    return found
 
 
 @pytest.fixture

@@ -1,39 +1,24 @@
 """``hieropo moments --shards`` and ``--part``, merge and fit, as the jobs of a scheduler meet them."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
+from command_line import FIT as NAMED
+from command_line import ends as run
+from command_line import in_json as answer
 
 from hieropo import LogMoments
-from hieropo.cli import main
 from hieropo.learners import in_shards
 from hieropo.logs.formats.paths import LogFiles, part_of_files
 from hieropo.passes.sharded import ShardedMoments
-
-NAMED = ["--task", "store", "--action", "offer", "--reward", "profit"]
-
-
-def run(code: int, *words: object) -> str:
-    done = CliRunner().invoke(main, [str(word) for word in words], prog_name="hieropo")
-    assert done.exit_code == code, done.output
-    assert "Traceback" not in done.output
-    return done.stdout if code == 0 else done.stderr
-
-
-def answer(*words: object) -> dict[str, Any]:
-    output: dict[str, Any] = json.loads(run(0, *words, "--json"))
-    return output
 
 
 @pytest.fixture

@@ -99,6 +99,7 @@ SILENT: dict[str, Callable[[], tuple[Columns, dict[str, object]]]] = {
     "a form of the reward": lambda: (form_of_reward(), {}),
     "few values": lambda: (few_values(), {}),
     "a column of the task": lambda: ({**visits(shared=0.0), "visit": visits()["store"]}, {}),
+    "holes of larger rewards": lambda: (with_holes(), {}),
     "a drift": lambda: (drifting(), {}),
     "copies": lambda: ({name: np.repeat(values, 2) for name, values in visits(shared=0.0).items()}, {}),
 }  # fmt: skip
@@ -129,6 +130,12 @@ def form_of_reward() -> Columns:
     columns = visits(shared=0.0)
     return {**columns, "visit": np.array([f"{value:.0f}" for value in 20 * columns["profit"]]),
             "profit": np.round(20 * columns["profit"])}  # fmt: skip
+
+
+def with_holes() -> Columns:
+    columns, missing = visits(shared=0.0), np.random.default_rng(7).random(ROWS) < 0.5
+    visit = np.where(missing, np.nan, np.arange(ROWS))
+    return {**columns, "visit": visit, "profit": columns["profit"] + 2.0 * missing}
 
 
 def drifting() -> Columns:

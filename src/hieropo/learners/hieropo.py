@@ -581,8 +581,8 @@ class HierOPO(Fitted, Estimator):
             learned = self.learned_from(moments, features, task_levels, settings)
             informed = self._informed(learned, moments, features, task_levels, settings)
         if informed is not None:
-            gain = informed.posterior.log_evidence - learned.posterior.log_evidence
-            learned, findings = informed, (*findings, incumbent.used(roles, gain))
+            learned, gain = informed
+            findings = (*findings, incumbent.used(roles, gain))
         elif self.logging == "unknown" and settings.logging != "random" and isinstance(moments, Moments):
             findings += raise_or_warn(of_learning(moments, features, roles, learned, self._collected))
         posterior = learned.posterior
@@ -615,8 +615,10 @@ class HierOPO(Fitted, Estimator):
         features: FeatureMap,
         task_levels: TaskLevels,
         settings: Settings,
-    ) -> Learning | None:
-        """Return what is learned with the incumbent's choices as evidence; None where the log does not ask for it.
+    ) -> tuple[Learning, float] | None:
+        """Return a fit with the incumbent's choices as evidence, and its gain in log evidence.
+
+        None where the log does not ask for it.
 
         It asks where shares of actions differ between tasks and are larger where actions pay, rows in the order of
         their times show no reaction to rewards, and the log evidence with the choices is above that without by log 10.
@@ -635,7 +637,7 @@ class HierOPO(Fitted, Estimator):
             return None
         informed = self.learned_from(moments, features, task_levels, replace(settings, logging="frozen"))
         gain = informed.posterior.log_evidence - learned.posterior.log_evidence
-        return informed if uses_choices(informed.hierarchy) and gain > CLEAR else None
+        return (informed, gain) if uses_choices(informed.hierarchy) and gain > CLEAR else None
 
     @property
     def logging_(self) -> Logging:

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -253,7 +254,7 @@ def _summed_partition(
     announced: set[int] = set()
 
     def kept() -> Iterator[pa.RecordBatch]:
-        for batch in _chain(first, batches):
+        for batch in chain([first], batches):
             announced.update(batch.column(SHARD).unique().to_pylist())
             yield batch.select(names)
 
@@ -276,28 +277,24 @@ def _summed_partition(
     yield reported(int(first.column(SHARD)[0].as_py()), summed)
 
 
-def _chain(first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    yield from batches
-
-
 def _begun(
     features: FeatureChoice, roles: Roles, sample: Any, actions_of: Any, folder: Path, shards: int
 ) -> tuple[Job, ShardWriter]:
     """Choose the feature map from first rows and all actions; return the job, and the writer of a directory for it."""
     feature_map, design_roles, offset = _chosen(features, roles, sample, actions_of)
-    job = Job(
-        feature_map.to_dict(),
-        roles.to_dict(),
-        None if offset is None else offset.tolist(),
-        str(folder),
-        shards,
-    )
+    job = _job(feature_map, roles, offset, folder, shards)
     unit = None
     if offset is not None:
         units = len(feature_map.actions or (0,)) if has_per_action_sums(feature_map) else 1
         unit = offset[: feature_map.dim // units]
     return job, ShardWriter.begin(folder, feature_map, design_roles, shards=shards, offset=unit)
+
+
+def _job(features: FeatureMap, roles: Roles, offset: Array | None, folder: Path, shards: int) -> Job:
+    """Return the work of one worker, as values that travel to it."""
+    return Job(
+        features.to_dict(), roles.to_dict(), None if offset is None else offset.tolist(), str(folder), shards
+    )
 
 
 def _chosen(
@@ -359,13 +356,7 @@ def _of_files(
         return distinct_values(source, column)
 
     feature_map, _, offset = _chosen(features, roles, sample, actions)
-    job = Job(
-        feature_map.to_dict(),
-        roles.to_dict(),
-        None if offset is None else offset.tolist(),
-        str(parts),
-        shards,
-    )
+    job = _job(feature_map, roles, offset, parts, shards)
     location = os.fspath(path)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -194,7 +194,7 @@ def logging(stats: LogStatistics, logging_policy: Incumbent | None) -> Iterator[
     if logging_policy.knew is not None and abs(logging_policy.knew) > KNEW:
         yield from knowing(
             logging_policy.knew, stats.roles, logging_policy.reaction, logging_policy.unordered,
-            usable=seems_frozen(stats),
+            usable=_was_frozen(logging_policy.difference, logging_policy.reaction),
         )  # fmt: skip
 
 
@@ -208,12 +208,16 @@ def seems_frozen(stats: LogStatistics) -> bool:
 
     False where the log does not tell: the order of rows is not that of a column of times, or rows are a sample.
     """
-    reacts = None if stats.sampled else reaction_of(stats)
-    if reacts is None or not -REACTED <= reacts.z <= _CALM:
-        return False
     counts = stats.cells.complete_tasks().counts
-    differs = None if always_one_action(counts) is not None else difference(counts)
-    return differs is not None and differs.z > DIFFERS and differs.effect > BY
+    if stats.sampled or always_one_action(counts) is not None:
+        return False
+    return _was_frozen(difference(counts), reaction_of(stats))
+
+
+def _was_frozen(differs: Sign | None, reacts: Sign | None) -> bool:
+    if differs is None or reacts is None or not -REACTED <= reacts.z <= _CALM:
+        return False
+    return differs.z > DIFFERS and differs.effect > BY
 
 
 def used(roles: Roles, gain: float) -> Finding:
