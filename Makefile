@@ -101,53 +101,35 @@ clean:  ## remove what the other targets made
 	rm -rf $(VENV) demo site reproduced build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# A server for tests, which start it for themselves; without one its tests are skipped, saying so.
-postgresql:
-	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || { \
+# $(call package,TEST,NAME,MESSAGE): install a Debian package unless the test passes; where that cannot be done, say the
+# message and end with the exit status $(4), 0 if it is not given.
+define package
+	@{ $(1); } >/dev/null 2>&1 || { \
 	    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	        apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends postgresql; \
+	        apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $(2); \
 	    else \
-	        echo "No PostgreSQL server is installed (on Debian: the package postgresql)." >&2; \
+	        echo "$(3) (on Debian: the package $(2))." >&2; exit $(or $(4),0); \
 	    fi; }
+endef
 
-# A Java runtime for the tests of Spark; without one they are skipped, saying so.
-java:
-	@command -v java >/dev/null || { \
-	    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	        apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends default-jre-headless; \
-	    else \
-	        echo "No Java runtime is installed (on Debian: the package default-jre-headless)." >&2; \
-	    fi; }
+postgresql:  # a server for tests, which start it for themselves; without one its tests are skipped, saying so
+	$(call package,command -v initdb || ls /usr/lib/postgresql/*/bin/postgres,postgresql,No PostgreSQL server is installed)
 
-# R with lme4, one of the tools of `make peers`, which names it in its table where it is not there.
-lme4:
-	@command -v Rscript >/dev/null || { \
-	    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	        apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends r-cran-lme4; \
-	    else \
-	        echo "R is not installed (on Debian: the package r-cran-lme4); lme4 is left out." >&2; \
-	    fi; }
+java:  # for the tests of Spark; without it they are skipped, saying so
+	$(call package,command -v java,default-jre-headless,No Java runtime is installed)
 
-# A browser for `make browser`.
-chromium:
-	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || { \
-	    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	        apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends chromium; \
-	    else \
-	        echo "No chromium is installed (on Debian: the package chromium)." >&2; exit 1; \
-	    fi; }
+lme4:  # one of the tools of `make peers`, whose table names it where it is not there
+	$(call package,command -v Rscript,r-cran-lme4,R is not installed; lme4 is left out)
+
+chromium:  # for `make browser`
+	$(call package,command -v chromium || command -v google-chrome,chromium,No chromium is installed,1)
 
 # A virtual environment that works. Debian keeps ensurepip in a package of its own.
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	    echo "hieropo needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1)." \
 	         "Name another one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
-	    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	        apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends python3-venv; \
-	    else \
-	        echo "$(PYTHON) cannot make virtual environments: install the package python3-venv." >&2; exit 1; \
-	    fi; }
+	$(call package,$(PYTHON) -c 'import ensurepip; import venv',python3-venv,$(PYTHON) cannot make virtual environments,1)
 	$(PYTHON) -m venv --clear $(VENV) || { rm -rf $(VENV); exit 1; }
 
 $(RUN): $(INPUTS) | $(BIN)/python

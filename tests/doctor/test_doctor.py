@@ -236,7 +236,7 @@ FINDINGS: list[tuple[str, str, Callable[[Columns], Columns], dict[str, object]]]
     ("the incumbent knew something", "note", knowing, {}),
     ("the incumbent knew something", "limits", knowing, {"time": None}),
     ("adaptive logging", "note", learning, WITHOUT_P),
-    ("actions flee rewards", "limits", lambda log: learning(log, -1.0), WITHOUT_P),
+    ("actions less often after high rewards", "limits", lambda log: learning(log, -1.0), WITHOUT_P),
     (
         "actions where they do not pay", "limits",
         lambda log: {**knowing(log), "profit": -knowing(log)["profit"]}, {},
@@ -286,7 +286,8 @@ def test_a_finding_is_there_where_the_log_has_it(
     assert each.next.endswith((".", "?"))
 
 
-ORDERED = {"adaptive logging", "actions flee rewards", "drift"}  # kinds of findings that take order for time
+# Kinds of findings that take order for time.
+ORDERED = {"adaptive logging", "actions less often after high rewards", "drift"}
 
 
 def moving(log: Columns) -> Columns:
@@ -297,7 +298,9 @@ def moving(log: Columns) -> Columns:
 @pytest.mark.parametrize(
     ("change", "kind"),
     [
-        (learning, "adaptive logging"), (lambda log: learning(log, -1.0), "actions flee rewards"), (moving, "drift"),
+        (learning, "adaptive logging"),
+        (lambda log: learning(log, -1.0), "actions less often after high rewards"),
+        (moving, "drift"),
     ],
 )  # fmt: skip
 def test_the_order_of_rows_is_taken_for_time_only_where_a_column_of_times_says_so(

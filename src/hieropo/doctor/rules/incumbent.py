@@ -243,7 +243,7 @@ def reacting(stats: LogStatistics, reacts: Sign | None) -> Iterator[Finding]:
         return
     if reacts.z < 0:
         yield Finding(
-            "limits", "actions flee rewards", place,
+            "limits", "actions less often after high rewards", place,
             f"Actions are taken less often after high rewards (z = {reacts.z:.1f}).",
             f"If {stats.roles.reward!r} is a cost, negate it. Otherwise rewards and actions drift together with time.",
         )  # fmt: skip
