@@ -17,6 +17,7 @@ from hieropo.estimation.crossed.mixture import (
 from hieropo.estimation.crossed.short_logs import noise_identified
 from hieropo.estimation.hyper.uncertainty import HyperUncertainty, Learned, Uncertainty, condition_with, learn
 from hieropo.estimation.reml import Estimate, TaskCov
+from hieropo.estimation.sites import check_likelihood, check_roles_of_likelihood
 from hieropo.estimation.tree_estimation import estimate_levels
 from hieropo.features.maps import FeatureMap
 from hieropo.features.per_action import Crossed
@@ -67,6 +68,7 @@ class Settings:
     mu: Any = None
     spreads: SpreadsSetting = "one"
     equal_noise: bool = False
+    likelihood: str = "gaussian"
 
     def check(self) -> None:
         """Raise InputError for an unknown choice, before a long pass over a log.
@@ -113,6 +115,7 @@ class Settings:
         if self.spreads not in get_args(SpreadsSetting):
             raise InputError(f"spreads={self.spreads!r}; one of {_quoted(SpreadsSetting)} is needed.")
         own_prior = isinstance(self.hyper, Gaussian)
+        check_likelihood(self.likelihood, given=own_prior or self.known is not None)
         if self.known is not None and own_prior:
             raise InputError(
                 "known=Hierarchy(...) holds its own hyper-prior: leave hyper out, or leave known out and let the "
@@ -146,6 +149,7 @@ class Settings:
         """
         if roles.levels or roles.metadata:
             self.check_placed()
+        check_roles_of_likelihood(self.likelihood, roles)
         if roles.sampling_weight is not None:
             self._check_sampled()
 

@@ -10,6 +10,7 @@ from hieropo._utils.arrays import Array, Mask
 from hieropo._utils.text import counted
 from hieropo.errors import InputError, LogError
 from hieropo.estimation.conditioning import condition_learned
+from hieropo.estimation.sites import as_sites
 from hieropo.evaluation.comparisons.comparing import Comparing, Comparison, Weighing
 from hieropo.evaluation.comparisons.crossfit import CrossFit, Judge, cross_fit
 from hieropo.evaluation.comparisons.rivals import (
@@ -53,7 +54,7 @@ from hieropo.evaluation.passes.judging import (
     judge,
 )
 from hieropo.evaluation.passes.propensity import Kind, Propensities, propensities_of
-from hieropo.evaluation.passes.subject import Subject, SubjectInShards
+from hieropo.evaluation.passes.subject import AsSites, Subject, SubjectInShards
 from hieropo.evaluation.pessimism import PessimismChoice, choose_pessimism
 from hieropo.features.maps import FeatureMap
 from hieropo.logs.arrow.schema import check_listed
@@ -166,10 +167,10 @@ def evaluate(
     first = first_pass(
         batches(), features,
         per_action=per_action, estimating=estimating, seed=options.seed, offset=subject.moments.offset, sampler=sampler,
-        correlation=subject.correlation,
+        correlation=subject.correlation, sites=subject.sites,
     )  # fmt: skip
     new_tasks = _new_tasks(subject, first)
-    overlap = learned_from(first, subject.moments, subject.sketch)
+    overlap = learned_from(first, subject.moments, subject.sketch, by_rows=subject.sites is not None)
     posterior = subject.covering(first.keys)
     propensities = propensities_of(options.propensities, first, options.seed)
     refused = (
@@ -183,7 +184,8 @@ def evaluate(
     reacting = Reacting(first.counts, Predictions(means, features))
     readers: list[Reader] = [sums, contexts, reacting]
     checking = None
-    if overlap != "partly" and not sampled and not clustered:  # it is unknown which rows were learned from
+    independent = not clustered and subject.sites is None
+    if overlap != "partly" and not sampled and independent:  # it is unknown which rows were learned from
         checking = Checking(posterior, features, first.keys, learned_from=overlap == "yes")
         readers.append(checking)
     terms = OffPolicySums(first.low, first.high, float(first.weight.sum()), sampled=sampled)
@@ -237,6 +239,7 @@ def evaluate(
             *_limits(subject, propensities, reacting, overlap, model),
             *fitted.limits(features, actions),
             *((_NOT_CHECKED,) if clustered else ()),
+            *((_NOT_CHECKED_BY_SITES,) if subject.sites is not None else ()),
         ),
         max_harm=options.max_harm,
     )
@@ -245,6 +248,12 @@ def evaluate(
 _NOT_CHECKED = (
     "Predictions are not checked against the rows: those of one cluster deviate together, and the checks need "
     "independent rows."
+)
+
+
+_NOT_CHECKED_BY_SITES = (
+    "Predictions are not checked against the rows: the checks are for Gaussian rewards, and the policy was learned "
+    "with another likelihood."
 )
 
 
@@ -410,8 +419,10 @@ def _fitted(
     parts = fold_moments(
         batches(), subject.features, FOLDS, options.seed,
         per_action=per_action, offset=offset, expected=int(first.counts.sum()), correlation=subject.correlation,
+        sites=subject.sites,
     )  # fmt: skip
-    base: Moments = subject.moments if overlap == "yes" else first.moments
+    of_fit = overlap == "yes" and subject.sites is None
+    base: Moments = subject.moments if of_fit else first.moments
     return cross_fit(subject, parts, first.counts.sum(axis=0), base)
 
 
@@ -457,7 +468,17 @@ def subject_of(learner: Any) -> Subject:
         logging=learner.logging_,
         placed=bool(getattr(hierarchy, "levels", ())) or getattr(hierarchy, "metadata", None) is not None,
         correlation=learner.cluster_correlation_,
+        sites=_sites_of(learner),
     )
+
+
+def _sites_of(learner: Any) -> AsSites | None:
+    """Return the function that turns batches into those of pseudo-rewards; None of Gaussian rewards."""
+    rule = learner.sites_
+    if rule is None:
+        return None
+    table, features = learner.posterior_.table(), learner.features_
+    return lambda batch, codes: as_sites(batch, codes, rule, table, features)
 
 
 def evaluated(
@@ -571,7 +592,13 @@ def best_pessimism(
     offset = subject.moments.offset
     correlation = subject.correlation
     first = first_pass(
-        rows(), features, per_action=per_action, estimating=estimating, offset=offset, correlation=correlation
+        rows(),
+        features,
+        per_action=per_action,
+        estimating=estimating,
+        offset=offset,
+        correlation=correlation,
+        sites=subject.sites,
     )
     propensities = propensities_of("auto", first, 0)
     if propensities.of is None:
@@ -581,9 +608,11 @@ def best_pessimism(
     parts = fold_moments(
         rows(), features, FOLDS, 0,
         per_action=per_action, offset=offset, expected=int(first.counts.sum()), correlation=correlation,
+        sites=subject.sites,
     )  # fmt: skip
     actions = first.counts.sum(axis=0)
-    fitted = cross_fit(subject, parts, actions)
+    base = None if subject.sites is None else first.moments
+    fitted = cross_fit(subject, parts, actions, base)
     if fitted.refused is not None:
         raise InputError(
             f"A pessimism cannot be chosen from this log. {fitted.refused} Or give pessimism a number."

@@ -23,6 +23,8 @@ from hieropo.errors import InputError, NotFittedError
 from hieropo.estimation.conditioning import with_task
 from hieropo.estimation.crossed.mixture import CrossedHierarchies, CrossedMixture
 from hieropo.estimation.hyper.uncertainty import HyperUncertainty
+from hieropo.estimation.likelihoods import rule_from_dict
+from hieropo.estimation.sites import SiteRule, refuse_likelihood
 from hieropo.features.maps import FeatureMap
 from hieropo.learners.coefficients import coefficient_table
 from hieropo.learners.in_shards import refuse_in_shards, refuse_unsaved, save_in_shards, subject_in_shards
@@ -63,6 +65,7 @@ class Fitted:
     posterior_: Any
     rejected_: Rejected | None
     cluster_correlation_: Array | None
+    sites_: SiteRule | None
     _task_levels: TaskLevels
     _hyper_uncertainty: HyperUncertainty
     _noise_identified: bool
@@ -92,6 +95,7 @@ class Fitted:
         self._shards = parts.get("shards")
         correlation = parts.get("cluster_correlation")
         self.cluster_correlation_ = None if correlation is None else np.array(correlation)
+        self.sites_ = rule_from_dict(parts.get("sites"))
         return self
 
     @property
@@ -316,7 +320,7 @@ class Fitted:
         return replace(summary, note=self._note())
 
     def _note(self) -> str:
-        """Return sentences on the origin of the features and on the correlation within clusters."""
+        """Return sentences on the origin of the features, the correlation within clusters, and the likelihood."""
         notes = [features_note(self.features_)]
         if self.logging_ != self.logging:  # type: ignore[attr-defined]  # of learners
             notes.append(
@@ -327,6 +331,8 @@ class Fitted:
             notes.append(
                 correlation_note(str(self.roles_.cluster), self.features_.actions, self.cluster_correlation_)
             )
+        if self.sites_ is not None:
+            notes.append(self.sites_.note(self.features_.actions or ()))
         return " ".join(filter(None, notes))
 
     @shows_progress
@@ -447,6 +453,10 @@ class Fitted:
                 "answer without a single row is not derived there. Leave log out."
             )
         if log is not None:
+            name = "gaussian" if self.sites_ is None else self.sites_.name
+            refuse_likelihood(
+                name, "explain(log=)", "the answer without a single row is derived for Gaussian rewards"
+            )
             rejects = rejects_for(log, lenient=lenient, file=None, features=self.features_)
             rows = LogOfFit(log, self.roles_, rejects)
         return explain(posterior, policy, task, context, eligible=eligible, log=rows)
@@ -484,6 +494,7 @@ class Fitted:
             type(self).__name__, settings, replace(self.roles_, eligible=self._eligible_column(policy)),
             whole(self.moments_.n_rows), noise_identified=self._noise_identified, actions_given=self._actions_given,
             cluster_correlation=self.cluster_correlation_,
+            sites=None if self.sites_ is None else self.sites_.to_dict(),
         )  # fmt: skip
 
     @one_blas_thread

@@ -26,10 +26,12 @@ from hieropo.estimation.learning import (
     identifiability_inputs,
     learning,
 )
+from hieropo.estimation.sites import Likelihood, refuse_likelihood
 from hieropo.evaluation.pessimism import PessimismChoice
 from hieropo.features.maps import FeatureMap, action_positions, merged_map
 from hieropo.learners.estimator import Estimator
 from hieropo.learners.fitted import Fitted
+from hieropo.learners.further_reads import NO_FURTHER_READS, FurtherReads, further_reads, learned_by
 from hieropo.learners.in_shards import (
     findings_on,
     joins,
@@ -58,7 +60,6 @@ from hieropo.moments.recentring import at_final_origin
 from hieropo.moments.row_sketch import RowSketch
 from hieropo.moments.statistics import Moments
 from hieropo.passes.checkpoints import features_and_sums
-from hieropo.passes.clusters import cluster_sums
 from hieropo.passes.designs import Design, read_design, sources_of
 from hieropo.passes.feasibility import warn_of_far, warn_of_gate, warn_of_ids
 from hieropo.passes.feature_choice import (
@@ -130,6 +131,10 @@ class HierOPO(Fitted, Estimator):
         With the crossed prior: "auto" looks for tasks in which the effects of actions are unusually large, or absent,
         and gives the interactions of tasks different spreads where the log is ten to one for it. Tasks of larger
         noise may be taken for such tasks. "one": all tasks have one spread.
+    likelihood : {"gaussian", "robust", "auto"}
+        Law of the rewards given their mean. "robust": Student-t errors, for rewards with heavy tails that are about
+        symmetric; rewards far off count for less. "auto": robust where the log is ten to one for it and errors are
+        symmetric. Other than "gaussian" needs the crossed prior, and holds the rows in memory.
     roles : mapping, optional
         Columns by role, as the parameters of :meth:`fit` name them, for use as a scikit-learn estimator:
         ``HierOPO(roles={"task": "store", "action": "offer"}).fit(X, y)``. Columns named in a fit come first.
@@ -153,6 +158,9 @@ class HierOPO(Fitted, Estimator):
     cluster_correlation_ : (K,) or (1,) array, or None
         Correlation of two rewards of one cluster: of each action with the crossed prior, else of all rows. None without
         a column of clusters.
+    sites_ : SiteRule or None
+        The likelihood with its parameters, where rewards are not taken as Gaussian. ``moments_`` are then those of
+        pseudo-rewards.
     rejected_ : Rejected or None
         Unusable rows of the last log that were set aside, counted by reason; None in a strict fit, which stops at one.
     findings_ : tuple of Finding
@@ -181,6 +189,7 @@ class HierOPO(Fitted, Estimator):
         unseen: Unseen = "prior",
         logging: Logging = "unknown",
         spreads: SpreadsSetting = "one",
+        likelihood: Likelihood = "gaussian",
         roles: Mapping[str, Any] | None = None,
     ) -> None:
         self.features = features
@@ -193,6 +202,7 @@ class HierOPO(Fitted, Estimator):
         self.unseen = unseen
         self.logging = logging
         self.spreads = spreads
+        self.likelihood = likelihood
         self.roles = roles
 
     @shows_progress
@@ -276,11 +286,13 @@ class HierOPO(Fitted, Estimator):
         shards = as_shards(log)
         if shards is not None:
             _refuse_options_of_rows(rejects_for(shards, lenient=lenient, file=rejects), checkpoint)
+            refuse_likelihood(self.likelihood, "moments", _NO_ROWS)
             return self._fit_shards(shards, columns, settings)
         stored = as_moments(log)
         bad_rows = rejects_for(log, lenient=lenient, file=rejects)
         if stored is not None:
             _refuse_options_of_rows(bad_rows, checkpoint)
+            refuse_likelihood(self.likelihood, "moments", _NO_ROWS)
             return self._fit_moments(stored, columns, settings)
         roles = Roles(**{"task": None, "action": None, "reward": None, **columns})
         self._check_roles(roles, settings)
@@ -312,10 +324,8 @@ class HierOPO(Fitted, Estimator):
         self._seconds = {"reading": perf_counter() - start}
         if not has_origin(self.features):
             moments, features = at_final_origin(moments, features)
-        clusters = None
-        if roles.cluster is not None:
-            clusters = cluster_sums(source, roles, features, moments, bad_rows)
-        self._learn(moments, features, roles, summed.task_levels, summed.sketch, settings, clusters=clusters)
+        reads = further_reads(self.likelihood, source, roles, features, moments, bad_rows)
+        self._learn(moments, features, roles, summed.task_levels, summed.sketch, settings, reads=reads)
         if self.pessimism == "cv":
             from hieropo.evaluation.entry import best_pessimism, subject_of
 
@@ -379,7 +389,12 @@ class HierOPO(Fitted, Estimator):
     def _per_action(self, features: FeatureMap, roles: Roles, settings: Settings) -> bool:
         """Return True where moments are kept for each action; refuse features that contradict the settings."""
         settings.check_features(features)
-        return self._shares and settings.crossed(features, roles)
+        crossed = self._shares and settings.crossed(features, roles)
+        if not crossed:
+            refuse_likelihood(
+                settings.likelihood, "a fit without the crossed prior", "it is derived for this prior"
+            )
+        return crossed
 
     def _bound(self) -> tuple[float | None, float | None]:
         """Return pessimism and level; no pessimism where it is chosen from the log later."""
@@ -440,6 +455,9 @@ class HierOPO(Fitted, Estimator):
             return self.fit(log, y, lenient=lenient, rejects=rejects, **columns)
         _refuse_more_of_clusters(self.roles_)
         refuse_in_shards(self._shards, "partial_fit")
+        refuse_likelihood(
+            self.likelihood, "partial_fit", "the rows so far would be needed again, and are not stored"
+        )
         log, _ = self._rows(log, y, {"reward": self.roles_.reward})
         unknown = [name for name in columns if name not in Roles.names()]
         if unknown:
@@ -538,8 +556,9 @@ class HierOPO(Fitted, Estimator):
 
     def _settings_of(self) -> Settings:
         return Settings(
-            self.task_cov, self.hyper, self.uncertainty, self.known, self.logging, spreads=self.spreads
-        )
+            self.task_cov, self.hyper, self.uncertainty, self.known, self.logging,
+            spreads=self.spreads, likelihood=self.likelihood,
+        )  # fmt: skip
 
     def _findings(
         self, moments: Any, features: FeatureMap, roles: Roles, settings: Settings
@@ -557,18 +576,18 @@ class HierOPO(Fitted, Estimator):
 
     def _learn(
         self, moments: Any, features: FeatureMap, roles: Roles, task_levels: TaskLevels, sketch: RowSketch,
-        settings: Settings, more: Iterable[Finding] = (), clusters: ClusterSums | None = None,
+        settings: Settings, more: Iterable[Finding] = (), reads: FurtherReads = NO_FURTHER_READS,
     ) -> Self:  # fmt: skip
         findings = (*self._findings(moments, features, roles, settings), *more)
-        return self._learn_from(moments, features, roles, task_levels, sketch, settings, findings, clusters)
+        return self._learn_from(moments, features, roles, task_levels, sketch, settings, findings, reads)
 
     def _learn_from(
         self, moments: AnyMoments, features: FeatureMap, roles: Roles, task_levels: TaskLevels,
-        sketch: RowSketch, settings: Settings, found: Iterable[Finding], clusters: ClusterSums | None = None,
+        sketch: RowSketch, settings: Settings, found: Iterable[Finding], reads: FurtherReads = NO_FURTHER_READS,
     ) -> Self:  # fmt: skip
         """Learn from moments, in memory or in shards."""
         say("Learning the variation between tasks ...")
-        settings = replace(settings, equal_noise=clusters is not None)
+        settings = replace(settings, equal_noise=reads.clusters is not None)
         total = totals(moments)
         inputs = identifiability_inputs(total, features)
         if self.known is None:
@@ -577,8 +596,11 @@ class HierOPO(Fitted, Estimator):
         warn_of_far(total, features, roles.reward)
         start = perf_counter()
         with explained(*inputs):
-            correlation, moments = self._correlated(moments, clusters, features, task_levels, settings)
-            learned = self.learned_from(moments, features, task_levels, settings)
+            correlation, moments = self._correlated(moments, reads.clusters, features, task_levels, settings)
+            learned, moments, sites = learned_by(
+                self.likelihood, reads, moments,
+                lambda some, similar: self.learned_from(some, features, task_levels, settings, similar),
+            )  # fmt: skip
             informed = self._informed(learned, moments, features, task_levels, settings)
         if informed is not None:
             learned, gain = informed
@@ -594,6 +616,7 @@ class HierOPO(Fitted, Estimator):
         self.findings_, self._collected = findings, None
         self.moments_ = moments
         self.cluster_correlation_ = correlation
+        self.sites_ = sites
         self.features_ = features
         self.roles_ = roles
         self.hierarchy_ = learned.hierarchy
@@ -734,6 +757,9 @@ def _refuse_more_of_clusters(roles: Roles) -> None:
             "cluster may lie in both logs, and the policy does not store rows by cluster. Call fit with the rows of "
             "both logs."
         )
+
+
+_NO_ROWS = "they hold no rows, and sums of rewards do not show their law"
 
 
 def _refuse_options_of_rows(bad_rows: Rejects | None, checkpoint: object = None) -> None:

@@ -22,12 +22,14 @@ def learner_provenance(
     noise_identified: bool,
     actions_given: bool,
     cluster_correlation: Array | None = None,
+    sites: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the provenance of a policy that a learner saves; `load_learner` makes the learner again from it.
 
     The feature map and a known hierarchy have files of their own: the map is left out here, and ``known`` is stored as
     true or false. ``noise_identified`` is that of :class:`Learned`; ``actions_given`` is True where the
-    feature map, and with it the list of actions, was given; ``cluster_correlation`` are those within clusters.
+    feature map, and with it the list of actions, was given; ``cluster_correlation`` are those within clusters;
+    ``sites`` are the parameters of a likelihood that is not Gaussian.
     """
     return {
         "learner": learner,
@@ -39,6 +41,7 @@ def learner_provenance(
         **({} if noise_identified else {"noise_identified": False}),
         **({"actions_given": True} if actions_given else {}),
         **({} if cluster_correlation is None else {"cluster_correlation": cluster_correlation.tolist()}),
+        **({} if sites is None else {"sites": dict(sites)}),
     }
 
 

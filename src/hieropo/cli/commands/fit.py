@@ -75,6 +75,11 @@ LEARNERS = {"hier": "HierOPO", "flat": "FlatOPO", "pooled": "PooledOPO"}
     "each task where the log is ten to one for it. With --algorithm hier only.",
 )  # fmt: skip
 @click.option(
+    "--likelihood", type=click.Choice(["gaussian", "robust", "auto"]), default="gaussian", show_default=True,
+    help="Law of the rewards given their mean. robust: Student-t errors, for rewards with heavy tails on both sides. "
+    "auto: robust where the log is ten to one for it and errors are symmetric. With --algorithm hier only.",
+)  # fmt: skip
+@click.option(
     "--unseen", type=click.Choice(["prior", "error"]), default="prior", show_default=True,
     help="Behaviour for tasks that are not in the log: act on the prior of the population, or raise an error.",
 )  # fmt: skip
@@ -133,15 +138,18 @@ def _opened(
 
 def _hier_settings(given: dict[str, Any]) -> dict[str, Any]:
     """Return the settings that only the hierarchical learner has."""
-    settings = {name: given[name] for name in ("uncertainty", "logging", "spreads")}
+    settings = {name: given[name] for name in _HIER}
     if given["algorithm"] == "hier":
         return settings
-    if settings != {"uncertainty": "auto", "logging": "unknown", "spreads": "one"}:
+    if settings != _HIER:
         usage_error(
-            f"--uncertainty, --logging and --spreads are settings of --algorithm hier, and {given['algorithm']} has "
-            "none of them. Leave them out."
+            f"--uncertainty, --logging, --spreads and --likelihood are settings of --algorithm hier, and "
+            f"{given['algorithm']} has none of them. Leave them out."
         )
     return {}
+
+
+_HIER = {"uncertainty": "auto", "logging": "unknown", "spreads": "one", "likelihood": "gaussian"}
 
 
 def _report(

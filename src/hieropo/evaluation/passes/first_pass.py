@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from hieropo._utils.arrays import Array, Codes, Mask
 from hieropo._utils.threads import in_threads, processors
 from hieropo.errors import LogError
+from hieropo.evaluation.passes.subject import AsSites
 from hieropo.features.maps import FeatureMap
 from hieropo.logging_policy.logged_propensities import TINY, LoggedPscores, PscoreCheck
 from hieropo.logging_policy.propensities import LoggedActions, LoggingModel
@@ -209,7 +210,7 @@ class FirstPass:
         return self.moments.keys
 
 
-def first_pass(
+def first_pass(  # noqa: PLR0913 - one parameter for each part of the sums
     batches: Iterable[Batch],
     features: FeatureMap,
     *,
@@ -219,6 +220,7 @@ def first_pass(
     offset: Array | None = None,
     sampler: RowSampler | None = None,
     correlation: Array | None = None,
+    sites: AsSites | None = None,
 ) -> FirstPass:
     """Return the statistics of a log from one pass.
 
@@ -239,6 +241,8 @@ def first_pass(
         Also gets the rows.
     correlation : (K,) or (1,) array, optional
         Correlations of rewards within clusters, by which the moments are those of correlated rows.
+    sites : callable, optional
+        As of :class:`Subject`.
 
     Raises
     ------
@@ -258,7 +262,7 @@ def first_pass(
     for batch in batches:
         clustered = batch.cluster is not None
         codes = _codes(features, batch)
-        total.add(batch, codes)
+        total.add(batch if sites is None else sites(batch, codes), codes)
         _sketch(sketcher, batch, codes)
         task = task_keys.rows(batch.task)
         counts, weight = _grown(counts, weight, len(task_keys))
@@ -378,7 +382,7 @@ def eligible(features: FeatureMap, batch: Batch, codes: Codes) -> NDArray[np.boo
     return mask
 
 
-def fold_moments(
+def fold_moments(  # noqa: PLR0913 - as of the first pass
     batches: Iterable[Batch],
     features: FeatureMap,
     folds: int,
@@ -388,10 +392,11 @@ def fold_moments(
     offset: Array | None = None,
     expected: int = 0,
     correlation: Array | None = None,
+    sites: AsSites | None = None,
 ) -> list[Moments]:
     """Return the moments of each fold; ``expected`` is the number of rows of the log, where it is known.
 
-    ``correlation`` is as of :func:`first_pass`.
+    ``correlation`` and ``sites`` are as of :func:`first_pass`.
     """
     parts = [
         _LogSums(features, correlation, per_action=per_action, offset=offset, expected=expected)
@@ -399,10 +404,11 @@ def fold_moments(
     ]
     for batch in batches:
         codes, fold = _codes(features, batch), fold_of(batch, folds, seed)
+        summed = batch if sites is None else sites(batch, codes)
         for k, part in enumerate(parts):
             rows = np.flatnonzero(fold == k)
             if rows.size:
-                part.add(batch, codes, rows)
+                part.add(summed, codes, rows)
     return in_threads(lambda part: part.moments(), parts, processors())
 
 
@@ -410,11 +416,12 @@ def _codes(features: FeatureMap, batch: Batch) -> Codes:
     return features.action_codes(batch.action, first_row=batch.first_row)
 
 
-def learned_from(log: FirstPass, learned: Moments, sketch: RowSketch) -> Overlap:
+def learned_from(log: FirstPass, learned: Moments, sketch: RowSketch, *, by_rows: bool = False) -> Overlap:
     """Return the overlap of a log with the rows that a policy was learned from: "yes" (all rows), "partly" or "no".
 
     Rows are compared by their fingerprint where they differ from one another. Otherwise, as for clicks without
-    contexts, tasks are compared by number of rows and sums, which cannot detect that some rows of a task are the same.
+    contexts, tasks are compared by number of rows and sums, which cannot detect that some rows of a task are the same;
+    ``by_rows``: by the number of rows alone, where sums are of pseudo-rewards.
     """
     moments = log.moments
     position = np.asarray(learned.keys.locate(moments.keys.values))
@@ -426,7 +433,7 @@ def learned_from(log: FirstPass, learned: Moments, sketch: RowSketch) -> Overlap
         return "yes" if share >= _ALL_ROWS and no_more_rows else "partly" if share > _SOME_ROWS else "no"
     same = known.copy()
     equal = np.isclose(rows[known], learned_rows[position[known]], rtol=_ROUNDING, atol=0.0)
-    same[known] = equal & _near(sums[known], learned_sums[position[known]])
+    same[known] = equal & (by_rows or _near(sums[known], learned_sums[position[known]]))
     total = max(float(rows.sum()), 1e-300)
     if float(rows[same].sum()) / total >= _ALL_ROWS:
         return "yes"

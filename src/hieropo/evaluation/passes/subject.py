@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hieropo._utils.arrays import Array
+from hieropo._utils.arrays import Array, Codes
 from hieropo.errors import InputError
 from hieropo.features.maps import FeatureMap
 from hieropo.model.protocol import TaskPosterior
@@ -14,9 +14,11 @@ from hieropo.moments.row_sketch import RowSketch
 from hieropo.moments.statistics import Moments
 from hieropo.policies.gating import GatedPolicy
 from hieropo.policies.lower_bound import LCBPolicy
+from hieropo.rows.batches import Batch
 from hieropo.rows.keys import Keys
 
 AnyPolicy = LCBPolicy | GatedPolicy
+AsSites = Callable[[Batch, Codes], Batch]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +46,8 @@ class Subject:
         The setting ``logging`` of the learner.
     correlation : (K,) or (1,) array, optional
         Correlations of rewards within clusters, which the moments take into account.
+    sites : callable, optional
+        Turns batches with the codes (n,) of their actions into those of pseudo-rewards, of which the moments are.
     part : bool
         True where moments and posterior are of some of the tasks that the policy was learned from, given all of them.
         The policy can then not be learned again without some rows.
@@ -59,6 +63,7 @@ class Subject:
     placed: bool = False
     logging: str = "unknown"
     correlation: Array | None = None
+    sites: AsSites | None = None
     part: bool = False
 
     @property

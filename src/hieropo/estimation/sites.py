@@ -1,0 +1,261 @@
+"""Likelihoods that are not Gaussian, as Gaussian sites: each row enters the sums with a pseudo-reward and a precision.
+
+Near the posterior of its mean, N(mu_i, h_i), the log likelihood of row i is replaced by that of an observation
+
+    z_i ~ N(phi_i' theta_s, sigma_a^2 / v_i)
+
+of which :class:`SiteRule` gives the pseudo-reward z_i and the relative precision v_i. Moments of z with precisions v
+then stand for the rows: posterior, policy, files, gate and evaluation are those of Gaussian rewards. A fit repeats
+posterior, sites, sums until they agree.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, Protocol, get_args
+
+import numpy as np
+
+from hieropo._utils.arrays import Array, Codes
+from hieropo._utils.packed import triangle
+from hieropo.errors import InputError
+from hieropo.features.maps import FeatureMap
+from hieropo.moments.statistics import Moments, add_rows
+from hieropo.moments.units import one_action
+from hieropo.rows.batches import Batch, Roles
+
+Likelihood = Literal["gaussian", "robust", "auto"]
+
+_ROLES = {  # columns that no likelihood but the Gaussian takes, and the reason
+    "cluster": "rows that share a cause are derived for Gaussian rewards",
+    "precision": "a known precision scales the variance of a Gaussian reward",
+    "sampling_weight": "robust standard errors of rows that were kept by chance are derived for Gaussian rewards",
+}
+
+
+def check_likelihood(likelihood: Any, *, given: bool) -> None:
+    """Raise InputError for a likelihood that is none, or that does not go with a given hierarchy.
+
+    Parameters
+    ----------
+    likelihood : str
+    given : bool
+        True where the hierarchy, or its prior, is given.
+
+    Raises
+    ------
+    InputError
+        Says what to leave out.
+    """
+    if not (isinstance(likelihood, str) and likelihood in get_args(Likelihood)):
+        choices = ", ".join(map(repr, get_args(Likelihood)))
+        raise InputError(f"likelihood={likelihood!r}; one of {choices} is needed.")
+    if given:
+        refuse_likelihood(
+            likelihood, "known= or a Gaussian as hyper", "its hierarchy is learned with the sites"
+        )
+
+
+def refuse_likelihood(likelihood: str, setting: str, reason: str) -> None:
+    """Raise InputError where a likelihood that is not Gaussian does not go with something.
+
+    Parameters
+    ----------
+    likelihood : str
+    setting : str
+        The other setting, column or call.
+    reason : str
+
+    Raises
+    ------
+    InputError
+        Names both.
+    """
+    if likelihood != "gaussian":
+        raise InputError(
+            f"likelihood={likelihood!r} does not go with {setting}: {reason}. Set likelihood='gaussian', or leave "
+            "the other out."
+        )
+
+
+def check_roles_of_likelihood(likelihood: str, roles: Roles) -> None:
+    """Raise InputError for columns for which sites are not derived.
+
+    Raises
+    ------
+    InputError
+        Names the column.
+    """
+    for role, reason in _ROLES.items():
+        column = getattr(roles, role)
+        if column is not None:
+            refuse_likelihood(likelihood, f"{role}={column!r}", reason)
+
+
+class Sites(NamedTuple):
+    """Pseudo-rewards z (n,) and relative precisions v (n,) of rows; None is 1."""
+
+    reward: Array
+    precision: Array | None = None
+
+
+class SiteRule(Protocol):
+    """A likelihood with its parameters: it turns rewards into sites."""
+
+    name: str
+
+    @property
+    def warning(self) -> str:
+        """A sentence where the rewards do not fit the likelihood; else empty."""
+        ...
+
+    def sites(self, reward: Array, mean: Array, variance: Array, action: Codes) -> Sites:
+        """Return the sites of rows.
+
+        Parameters
+        ----------
+        reward : (n,) array
+        mean, variance : (n,) array
+            mu and h: posterior of phi' theta of each row.
+        action : (n,) int array
+        """
+        ...
+
+    def note(self, actions: Iterable[Any]) -> str:
+        """Return sentences about the likelihood for a summary."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the parameters as JSON can hold them, with the name."""
+        ...
+
+
+class SiteFit(NamedTuple):
+    """A fit by sites.
+
+    Attributes
+    ----------
+    learned : Learning
+        Learned from the moments.
+    moments : Moments
+        Of the sites; those of the rewards where ``rule`` is None.
+    rule : SiteRule or None
+        None where Gaussian rewards were chosen.
+    """
+
+    learned: Any
+    moments: Moments
+    rule: SiteRule | None
+
+
+@dataclass(frozen=True, eq=False)
+class LogRows:
+    """The rows of a log in memory.
+
+    Attributes
+    ----------
+    moments : Moments
+        Of the rewards, per action.
+    unit : (n,) int array
+        Unit s K + a of each row.
+    phi : (n, p) array
+        Features of the unit.
+    reward : (n,) array
+    count : (n,) array or None
+        Weights of the rows; None is 1.
+    """
+
+    moments: Moments
+    unit: Codes
+    phi: Array
+    reward: Array
+    count: Array | None = None
+
+    def __len__(self) -> int:
+        return int(self.reward.size)
+
+    @property
+    def action(self) -> Codes:
+        """The code of the action of each row, (n,)."""
+        return self.unit % self.moments.n_actions
+
+    @property
+    def counts(self) -> Array:
+        """The weights of the rows, (n,)."""
+        return np.ones(len(self)) if self.count is None else self.count
+
+    @cached_property
+    def _offset(self) -> Array | float:
+        return 0.0 if self.moments.unit_offset is None else self.phi @ self.moments.unit_offset
+
+    def sums(self, sites: Sites) -> Moments:
+        """Return the moments of sites: of the same tasks, rows and offset."""
+        moments, v = self.moments, sites.precision
+        factors = self.count if v is None else v * self.counts
+        sums, log_precision = np.zeros_like(moments.unit_sums), np.zeros_like(moments.unit_rows)
+        add_rows(
+            self.unit,
+            self.phi,
+            sites.reward - self._offset,
+            np.zeros(0) if factors is None else factors,
+            sums,
+        )
+        if v is not None:
+            log_precision += np.bincount(self.unit, self.counts * np.log(v), log_precision.size)
+        return replace(
+            moments,
+            sums=sums.reshape(moments.sums.shape),
+            log_precision=log_precision.reshape(moments.rows.shape),
+        )
+
+    def predicted(self, posterior: Any) -> tuple[Array, Array]:
+        """Return the posterior means and variances (n,) of phi' theta of the rows."""
+        table, K = posterior.table(), self.moments.n_actions
+        place = np.asarray(table.keys.require(self.moments.tasks))
+        task, action = np.divmod(self.unit, K)
+        return marginals(table, place[task], action, self.phi)
+
+
+def marginals(table: Any, place: Codes, action: Codes, phi: Array) -> tuple[Array, Array]:
+    """Return means and variances (n,) of phi' theta under a table per action.
+
+    Parameters
+    ----------
+    table : PosteriorTable
+    place : (n,) int array
+        Rows of the table; -1 is a task that it does not have.
+    action : (n,) int array
+    phi : (n, p) array
+    """
+    K, p = table.n_marginals, phi.shape[1]
+    means = np.concatenate([np.asarray(table.means).reshape(-1, p), table.prior_means.reshape(-1, p)])
+    covs = np.concatenate(
+        [np.asarray(table.covs).reshape(len(means) - K, -1), table.prior_covs.reshape(K, -1)]
+    )
+    unit = np.where(place < 0, len(table.keys), place) * K + action
+    i, j = triangle(p)
+    mean = np.einsum("np,np->n", phi, means[unit])
+    twice = np.where(i == j, 1.0, 2.0)
+    variance = np.einsum("nq,nq,nq->n", phi[:, i], phi[:, j], covs[unit] * twice)
+    return mean, np.maximum(variance, 0.0)
+
+
+def as_sites(batch: Batch, codes: Codes, rule: SiteRule, table: Any, features: FeatureMap) -> Batch:
+    """Return a batch whose rewards are those of its sites, with their precisions.
+
+    Parameters
+    ----------
+    batch : Batch
+    codes : (n,) int array
+        Actions in the map.
+    rule : SiteRule
+    table : PosteriorTable
+        Of the policy that the rule was learned with.
+    features : FeatureMap
+    """
+    unit_map = one_action(features)
+    assert unit_map is not None
+    place = np.asarray(table.keys.locate(batch.task))
+    mean, variance = marginals(table, place, codes, unit_map.phi(batch.context, np.zeros_like(codes)))
+    sites = rule.sites(batch.reward, mean, variance, codes)
+    return replace(batch, reward=sites.reward, precision=sites.precision)

@@ -1,0 +1,58 @@
+"""The further reads of a log that a fit makes: sums of clusters, or rows in memory, after the features are chosen."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from hieropo.estimation.learning import Learning
+from hieropo.estimation.likelihoods import fit_by_sites
+from hieropo.estimation.sites import LogRows, SiteFit
+from hieropo.features.maps import FeatureMap
+from hieropo.logs.bad_rows.rejects import Rejects
+from hieropo.moments.clusters import ClusterSums
+from hieropo.moments.statistics import Moments
+from hieropo.passes.clusters import cluster_sums
+from hieropo.passes.rows_in_memory import rows_in_memory
+from hieropo.rows.batches import Roles
+
+
+class FurtherReads(NamedTuple):
+    """The results of further reads of a log; None without one."""
+
+    clusters: ClusterSums | None = None
+    rows: LogRows | None = None
+
+
+NO_FURTHER_READS = FurtherReads()
+
+
+def further_reads(
+    likelihood: str,
+    source: Any,
+    roles: Roles,
+    features: FeatureMap,
+    moments: Moments,
+    rejects: Rejects | None,
+) -> FurtherReads:
+    """Read a log again, for a column of clusters or for a likelihood that is not Gaussian."""
+    clusters = rows = None
+    if roles.cluster is not None:
+        clusters = cluster_sums(source, roles, features, moments, rejects)
+    if likelihood != "gaussian":
+        rows = rows_in_memory(source, roles, features, moments, rejects)
+    return FurtherReads(clusters, rows)
+
+
+def learned_by(likelihood: str, reads: FurtherReads, moments: Any, learn: Callable[..., Learning]) -> SiteFit:
+    """Return what is learned under a likelihood: from the rows where they were read, else from the moments.
+
+    Parameters
+    ----------
+    likelihood : str
+    reads : FurtherReads
+    moments : Moments or MomentsInShards
+    learn : callable
+        From moments, and a similar hierarchy or None, to a Learning.
+    """
+    if reads.rows is None:
+        return SiteFit(learn(moments, None), moments, None)
+    return fit_by_sites(likelihood, reads.rows, learn)
