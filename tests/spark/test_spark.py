@@ -1,9 +1,7 @@
 """Sums and decisions on Spark, with real workers on local[2]: those of one machine."""
 
-import datetime as dt
 import os
-import shutil
-import sys
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,83 +10,28 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from spark_sessions import COLUMNS, CONTEXT, MARKS, TABLE, check_equal, session, skip_without_spark
 
-from hieropo import HierOPO, LogMoments, Moments
+from hieropo import HierOPO, LogMoments
+from hieropo.doctor import examine
 from hieropo.errors import InputError, LogError, SchemaError
 from hieropo.features.maps import per_action
+from hieropo.passes.sharded import ShardedMoments
 from hieropo.rows.task_hash import shards_of
 
-pyspark = pytest.importorskip("pyspark", reason="of the extra spark, which `make test` installs")
-if shutil.which("java") is None:
-    pytest.skip("no Java runtime is installed; `make test` installs it", allow_module_level=True)
-
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
-
-COLUMNS: dict[str, Any] = {"task": "store", "action": "offer", "reward": "profit"}
-CONTEXT = {**COLUMNS, "context": ["visits", "stamp"]}
-
-
-def log(n: int = 600) -> pa.Table:
-    rng = np.random.default_rng(5)
-    store, offer = rng.integers(40, size=n), rng.integers(3, size=n)
-    visits = rng.gamma(2.0, 1.0, size=n)
-    return pa.table(
-        {
-            "store": store * 2**33 - 5,
-            "offer": np.array(["none", "coupon", "gift"])[offer],
-            "visits": visits,
-            "stamp": 1.7e9 + rng.normal(size=n) * 1e3,  # far from 0
-            "profit": 40.0 + 0.5 * offer + 0.3 * visits * offer + rng.normal(size=n),
-            "weight": rng.integers(3, size=n),
-            "precision": rng.uniform(0.5, 2.0, size=n),
-            "region": [f"region {k % 3}" for k in store],
-            "size": store / 4.0,
-            "device": np.array(["phone", "it's a `tv`", "tablet"])[rng.integers(3, size=n)],
-            "name": [f"store {k} é" for k in store],
-            "opened": [dt.date(2026, 1, 1 + int(k) % 28) for k in store],
-        }
-    )
-
-
-TABLE = log()
+skip_without_spark()
+pytestmark = MARKS
 
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
-    from pyspark.sql import SparkSession
-
-    settings = {
-        "spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "2", "spark.sql.adaptive.enabled": "false", "spark.log.level": "OFF",
-        "spark.ui.showConsoleProgress": "false", "spark.driver.memory": "512m",
-    }  # fmt: skip
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # of the workers: python3 of the path may lack hieropo
-    builder = SparkSession.builder.master("local[2, 3]")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    yield session
-    session.stop()
+    with session("local[2, 3]") as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
 def frame(spark: Any) -> Any:
     return spark.createDataFrame(TABLE).repartition(2).cache()
-
-
-def check_equal(mine: LogMoments, expected: LogMoments) -> None:
-    """Check that two moments have the same map, tasks, rows and sums, to rounding."""
-    assert mine.features == expected.features
-    assert mine.roles == expected.roles
-    assert len(mine) == len(expected)
-    ordered: Moments = mine.moments.select(expected.tasks)
-    assert expected.moments.allclose(ordered)
-    assert mine.summed.task_levels.levels() == expected.summed.task_levels.levels()
 
 
 def test_shuffled_rows_give_the_sums_and_the_policy_of_one_machine(frame: Any, tmp_path: Path) -> None:
@@ -257,3 +200,97 @@ def test_a_zip_is_refused_with_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
     (error,) = reported(3, lambda: 1.0).column("error").to_pylist()
     assert "was shipped as packages.zip/hieropo" in error
     assert "packed environment" in error
+
+
+def test_the_doctor_counts_all_rows_and_examines_whole_tasks(spark: Any, frame: Any) -> None:
+    import hieropo.spark
+
+    whole = hieropo.spark.doctor(frame, **CONTEXT)
+    expected = examine(TABLE, **CONTEXT)
+    assert whole.facts["tasks"] == expected.facts["tasks"]
+    assert {finding.kind for finding in whole.findings} == {finding.kind for finding in expected.findings}
+    counts = dict(whole.facts["of_all_rows"])
+    assert abs(counts.pop("tasks_about") - 40) <= 4  # a sketch of Spark
+    assert counts == {"rows": 600, "actions": 3, "unusable": [], "examined_one_in": 1}
+    profit = TABLE["profit"].to_pylist()
+    profit[:5] = [None, None, float("nan"), float("inf"), -float("inf")]
+    bad = spark.createDataFrame(
+        TABLE.set_column(TABLE.column_names.index("profit"), "profit", pa.array(profit))
+    )
+    some = hieropo.spark.doctor(bad, rows=200, seed=3, **CONTEXT)
+    tasks = [k for k in np.unique(TABLE["store"]).tolist() if shards_of(np.array([k]), 4)[0] == 3]
+    rows = np.isin(TABLE["store"].to_numpy(), tasks)
+    assert some.facts["tasks"]["number"] == len(tasks)
+    assert some.facts["rows"] == rows.sum()
+    assert some.facts["of_all_rows"]["unusable"] == [
+        {"column": "profit", "reason": "missing", "rows": 2},
+        {"column": "profit", "reason": "NaN", "rows": 1},
+        {"column": "profit", "reason": "infinite", "rows": 2},
+    ]
+    assert "one task in 4" in some.name
+    assert [finding.kind for finding in some.of("stops")] == ["unusable value"] * 3
+    assert any("counted in all rows; the other findings" in finding.text for finding in some.of("note"))
+    with pytest.raises(SchemaError, match="'Profit'"):
+        hieropo.spark.doctor(frame, reward="Profit")
+
+
+@pytest.mark.parametrize("prior", ["crossed", "full"])
+def test_a_fit_on_workers_has_the_bits_of_the_fit_in_shards(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prior: str
+) -> None:
+    import hieropo.spark
+    from hieropo.estimation import reml
+    from hieropo.learners import in_shards
+    from hieropo.spark.fitting import OnWorkers
+
+    moments = LogMoments.of(TABLE, **CONTEXT)
+    settings: Any = {"task_cov": "full", "uncertainty": "first-order"}
+    if prior == "crossed":  # its learning evaluates hundreds of times, each a job
+        settings = {"known": HierOPO(task_cov="crossed").fit(moments).hierarchy_.central()}
+    monkeypatch.setattr(in_shards, "JOINED", 0)
+    monkeypatch.setattr(reml, "KEPT", 0)
+    sharded = ShardedMoments.of(moments, tmp_path / "shards", shards=4)
+    plain = HierOPO(**settings).fit(sharded)
+    jobs: list[int] = []
+    in_session = OnWorkers.__call__
+
+    def counted(self: Any, work: Any, load: Any, numbers: Any) -> Iterator[Any]:
+        jobs.append(len(numbers))
+        return in_session(self, work, load, numbers)
+
+    monkeypatch.setattr(OnWorkers, "__call__", counted)
+    fitted = hieropo.spark.fit(tmp_path / "shards", spark, HierOPO(**settings))
+    assert jobs
+    assert fitted.posterior_.log_evidence == plain.posterior_.log_evidence
+    fitted.save(tmp_path / "policy")
+    plain.save(tmp_path / "plain")
+    names = sorted(file.name for file in (tmp_path / "plain").iterdir() if file.suffix != ".json")
+    assert names
+    for name in names:
+        assert (tmp_path / "policy" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
+
+
+def test_a_python_that_cannot_run_hieropo_is_told_before_any_row_is_read(
+    spark: Any, frame: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import hieropo.spark
+
+    venv.EnvBuilder(symlinks=True).create(tmp_path / "bare")
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(tmp_path / "bare" / "bin" / "python"))
+    told = r"PYSPARK_PYTHON=.*has no module '(pyarrow|hieropo|numpy)'.*Set PYSPARK_PYTHON"
+    with pytest.raises(InputError, match=told) as caught:
+        hieropo.spark.moments(frame, out=tmp_path / "x", **COLUMNS)
+    assert "Traceback" not in str(caught.value)
+    with pytest.raises(InputError, match=told):
+        hieropo.spark.decide(frame, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["bare"]
+
+
+def test_another_release_on_a_worker_is_refused(monkeypatch: pytest.MonkeyPatch, spark: Any) -> None:
+    import hieropo
+    from hieropo.spark.workers import check_workers
+
+    check_workers(spark)
+    monkeypatch.setattr(hieropo, "__version__", "0.0.7")
+    with pytest.raises(InputError, match=r"A worker of Spark has hieropo .*, and this session has 0\.0\.7"):
+        check_workers(spark)

@@ -22,7 +22,7 @@ one afterwards, which is exact but in the first term of the observed curvature.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from typing import Literal
 
 import numpy as np
@@ -283,9 +283,8 @@ def _all_streamed(
     """Return the sums of :func:`_stream`, one shard after the other where moments are in shards."""
     if isinstance(moments, Moments):
         return _stream(moments, factor, shape, center)
-    total, log_det, sums = zip(
-        *(_stream(shard, factor, shape, center) for shard in moments.shards()), strict=True
-    )
+    work = partial(_stream, factor=factor, shape=shape, center=center)
+    total, log_det, sums = zip(*moments.map(work), strict=True)
     return sum(total), sum(log_det), reduce(_Sums.__add__, sums)
 
 

@@ -469,9 +469,12 @@ def condition_in_shards(moments: MomentsInShards, hierarchy: Hierarchy) -> Poste
         )
     scale, (factor, regular) = 1.0 / hierarchy.noise_var, upper_factor(hierarchy.task_cov)
     message, log_det = np.zeros((1, packed_size(moments.dim + 1))), 0.0
-    for shard in moments.shards():
+
+    def message_of(shard: Moments) -> tuple[Array, float]:
         shard.refuse_negative()
-        part, part_log_det = up(shard.sums, scale, factor, np.zeros(len(shard), dtype=np.int64), 1)
+        return up(shard.sums, scale, factor, np.zeros(len(shard), dtype=np.int64), 1)
+
+    for part, part_log_det in moments.map(message_of):
         message, log_det = message + part, log_det + part_log_det
     root, rest = _root(message[0], hierarchy, moments.offset)
     log_evidence = -0.5 * (_of_noise(moments.total, hierarchy) + log_det + rest)

@@ -4,7 +4,7 @@
 after the other for the rest. Tasks are numbered in the order of the shards.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
@@ -17,6 +17,9 @@ from hieropo.moments.statistics import Moments
 from hieropo.rows.keys import Keys
 
 IN_MEMORY = 2**27  # bytes of sums up to which a part of the tasks is taken into memory
+_SHIPPED = 2**19  # numbers of tasks, 4 MiB, that travel to workers with each of their tasks
+Load = Callable[[int], Moments]
+Run = Callable[[Callable[[Moments], Any], Load, Sequence[int]], Iterator[Any]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -33,13 +36,17 @@ class MomentsInShards:
         Tasks with rows; units with rows.
     load : callable
         Returns the moments of a shard, with any ids.
+    run : callable, optional
+        :meth:`map` on other machines: takes a function of moments, ``load`` and numbers of shards, and yields the
+        values in the order of the numbers. Function and ``load`` are pickled. Default: one shard after the other.
     """
 
     total: Moments
     shard_tasks: tuple[int, ...]
     observed_tasks: int
     observed_units: int
-    load: Callable[[int], Moments]
+    load: Load
+    run: Run | None = None
 
     def __len__(self) -> int:
         return sum(self.shard_tasks)
@@ -104,6 +111,12 @@ class MomentsInShards:
             if tasks:
                 yield self.load(k)
 
+    def map(self, work: Callable[[Moments], Any]) -> Iterator[Any]:
+        """Yield the value of a function for the moments of each shard that has tasks, in their order."""
+        if self.run is None:
+            return map(work, self.shards())
+        return self.run(work, self.load, [k for k, tasks in enumerate(self.shard_tasks) if tasks])
+
     def none(self) -> Moments:
         """Return the moments of no task."""
         return self.total.at(np.zeros(0, dtype=np.int64))
@@ -123,15 +136,21 @@ class MomentsInShards:
 
     def refuse_negative(self) -> None:
         """Raise NumericalError where the sums of a unit are no sums of rows."""
-        for shard in self.shards():
-            shard.refuse_negative()
+        for _ in self.map(Moments.refuse_negative):
+            pass
 
     def with_rows(self) -> "MomentsInShards":
         """Return the moments of the tasks that have rows; of all features of the map."""
         if self.observed_tasks == len(self):
             return self
-        counts = [np.flatnonzero(_rows_of_tasks(shard)) for shard in self._all()]
-        return self._some(counts, self.total)
+        load, rows = self.load, self.map(lambda shard: np.count_nonzero(_rows_of_tasks(shard)))
+        sizes = tuple(int(next(rows)) if tasks else 0 for tasks in self.shard_tasks)
+
+        def observed(shard: int) -> Moments:
+            whole = load(shard)
+            return whole.at(np.flatnonzero(_rows_of_tasks(whole)))
+
+        return replace(self, shard_tasks=sizes, load=observed)
 
     def rows_of_tasks(self) -> Array:
         """Return the number of rows (m,) of each task."""
@@ -139,12 +158,12 @@ class MomentsInShards:
 
     def of_tasks(self, values: Callable[[Moments], Array]) -> Array:
         """Return a number (m,) of each task, by a function of the moments of a shard."""
-        copies = (np.array(values(shard)) for shard in self.shards())  # views would keep all shards mapped
+        copies = self.map(lambda shard: np.array(values(shard)))  # views would keep all shards mapped
         return np.concatenate([np.zeros(0), *copies])
 
     def summed(self, values: Callable[[Moments], float]) -> float:
         """Return the sum over shards of a function of their moments."""
-        return sum(values(shard) for shard in self.shards())
+        return float(sum(self.map(values)))
 
     def at(self, rows: Codes) -> "Moments | MomentsInShards":
         """Return the moments of the tasks with some numbers, ascending: in memory up to 128 MiB, else in shards."""
@@ -193,11 +212,6 @@ class MomentsInShards:
             squares=stacked("squares") if self.sampled else None,
         )
 
-    def _all(self) -> Iterator[Moments]:
-        """Yield the moments of each shard, empty ones too."""
-        for k, tasks in enumerate(self.shard_tasks):
-            yield self.load(k) if tasks else self.none()
-
     def _some(self, rows: list[Codes], total: Moments | None = None) -> "MomentsInShards":
         """Return the moments of some tasks of each shard; ``total`` is theirs, where it is known."""
         load, sizes = self.load, tuple(len(some) for some in rows)
@@ -215,7 +229,8 @@ class MomentsInShards:
             if total is None:
                 totals.append(total_of(shard))
         summed = total if total is not None else _sum_of_totals(totals, self.total)
-        return MomentsInShards(summed, sizes, tasks, units, chosen)
+        run = self.run if sum(sizes) <= _SHIPPED else None
+        return MomentsInShards(summed, sizes, tasks, units, chosen, run)
 
 
 def _rows_of_tasks(moments: Moments) -> Array:

@@ -34,7 +34,7 @@ shards, and :meth:`ShardedMoments.joined` gives the :class:`LogMoments` in memor
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import lru_cache, reduce
 from pathlib import Path
 from typing import Any, Self
 
@@ -46,7 +46,7 @@ from hieropo._utils.text import counted
 from hieropo.errors import ArtifactError, InputError, MismatchError, warn
 from hieropo.features.maps import FeatureMap, merged_map
 from hieropo.model.task_levels import TaskLevels
-from hieropo.moments.in_shards import MomentsInShards, total_of
+from hieropo.moments.in_shards import MomentsInShards, Run, total_of
 from hieropo.moments.recentring import at_final_origin
 from hieropo.moments.row_sketch import RowSketch
 from hieropo.moments.statistics import Moments
@@ -362,6 +362,8 @@ class ShardedMoments:
     path : Path
     plan : Plan
         Feature map, columns, number of shards.
+    run : callable or None
+        Maps a function over the shards on other machines, as :class:`MomentsInShards` takes it.
 
     Examples
     --------
@@ -378,6 +380,11 @@ class ShardedMoments:
     plan: Plan
     _document: Mapping[str, Any] = field(repr=False)
     _verified: set[int] = field(default_factory=set, repr=False)
+    run: Run | None = field(default=None, repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel as a path; a process opens the directory, and checks the bytes of a shard, once."""
+        return _opened, (str(self.path), self.checksum)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
@@ -541,7 +548,7 @@ class ShardedMoments:
         """
         entry, tasks = self._document["total"], tuple(item["tasks"] for item in self._document["entries"])
         sums = MomentsInShards(
-            self.total, tasks, entry["observed_tasks"], entry["observed_units"], self._numbered
+            self.total, tasks, entry["observed_tasks"], entry["observed_units"], self._numbered, self.run
         )
         if features is None or features.fingerprint == self.features.fingerprint:
             return sums
@@ -593,6 +600,24 @@ class ShardedMoments:
         if stored.checksum != entry["sha256"]:
             raise layout.damaged(self.path, entry["name"], "is not the shard that the document names")
         return stored
+
+
+@lru_cache(maxsize=4)
+def _opened(path: str, checksum: str) -> ShardedMoments:
+    """Return the sharded moments of a directory, which this process opens once.
+
+    Raises
+    ------
+    ArtifactError
+        They are other ones than those that were sent here.
+    """
+    sharded = ShardedMoments.open(path)
+    if sharded.checksum != checksum:
+        raise ArtifactError(
+            f"{path} holds other sharded moments than when this job began, so that sums of both would be mixed. Do not "
+            "write to a directory that is read; give new moments a new one."
+        )
+    return sharded
 
 
 def _why_not_open(folder: Path) -> str:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from hieropo.errors import InputError
 from hieropo.learners.loading import load_learner
 from hieropo.logs.arrow.arrays import decoded
-from hieropo.spark.workers import nonempty, prepare_worker
+from hieropo.spark.workers import check_workers, nonempty, prepare_worker, session_of
 
 
 def decide(
@@ -52,6 +52,7 @@ def decide(
             "requests alone. Leave it out: requests that cannot be used have no action and a reason."
         )
     location, given = os.path.realpath(policy), {"id": id, "top": top, **columns}
+    check_workers(session_of(requests, None))
     first = requests.limit(1).toArrow()
     if not first.num_rows:
         raise InputError(

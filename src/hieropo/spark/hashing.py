@@ -28,7 +28,7 @@ def with_shards(frame: Any, task: Sequence[str], shards: int) -> Any:
     kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
     if len(task) > 1 or kinds[task[0]] not in (*_WHOLE, "string", "binary"):
         return _by_workers(frame, task, shards)
-    column = frame[_quoted(task[0])]
+    column = frame[quoted(task[0])]
     if kinds[task[0]] in _WHOLE:
         number = column.cast("bigint")
         hashed = _mix(number.bitwiseAND(f.lit(_LOW)).bitwiseXOR(_mix(f.shiftrightunsigned(number, BITS))))
@@ -38,7 +38,8 @@ def with_shards(frame: Any, task: Sequence[str], shards: int) -> Any:
     return frame.withColumn(SHARD, f.coalesce(shard, f.lit(0)))
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """Return the name of a column as Spark's expressions take it, whatever its signs."""
     return "`" + name.replace("`", "``") + "`"
 
 

@@ -36,8 +36,16 @@ from hieropo.passes.sharded import DEFAULT_SHARDS, ShardedMoments, ShardWriter, 
 from hieropo.passes.summing import joined_sums
 from hieropo.rows.batches import Roles, column_tuple
 from hieropo.rows.task_hash import check_shards
-from hieropo.spark.hashing import SHARD, with_shards
-from hieropo.spark.workers import REPORT_DDL, collected, nonempty, reported
+from hieropo.spark.hashing import SHARD, quoted, with_shards
+from hieropo.spark.workers import (
+    REPORT_DDL,
+    check_workers,
+    collected,
+    nonempty,
+    reported,
+    session_of,
+    slots_of,
+)
 
 How = Literal["auto", "rows", "files"]
 _FIRST_ROWS = 8192  # rows from which origins are chosen, as on one machine
@@ -131,7 +139,8 @@ def moments(
     is_path = isinstance(rows, str | os.PathLike)
     way = ("files" if is_path else "rows") if how == "auto" else how
     _refuse_way(way, is_path=is_path, out=out)
-    session = _session(rows if not is_path else None, spark)
+    session = session_of(None if is_path else rows, spark)
+    check_workers(session)
     folder = _empty_folder(out)
     parts = Path(tempfile.mkdtemp(prefix=f"{folder.name}.parts-", dir=folder.parent))
     try:
@@ -193,21 +202,6 @@ def _refuse_way(way: str, *, is_path: bool, out: Any) -> None:
         )
 
 
-def _session(frame: Any, spark: Any) -> Any:
-    if spark is not None:
-        return spark
-    session = getattr(frame, "sparkSession", None)
-    if session is None:
-        from pyspark.sql import SparkSession
-
-        session = SparkSession.getActiveSession()
-    if session is None:
-        raise InputError(
-            "There is no active Spark session, so that no worker can read the files. Give one: spark=...."
-        )
-    return session
-
-
 def _of_rows(
     frame: Any, features: FeatureChoice, roles: Roles, parts: Path, shards: int
 ) -> list[ShardedMoments]:
@@ -219,13 +213,13 @@ def _of_rows(
     check_columns(
         to_arrow_schema(frame.schema), listed, "Spark frame"
     )  # Spark itself ignores the case of names
-    chosen = frame.select(*(f.col("`" + column.replace("`", "``") + "`") for column in roles.columns))
+    chosen = frame.select(*(f.col(quoted(column)) for column in roles.columns))
     sample = TableSource(chosen.limit(_FIRST_ROWS).toArrow(), "first rows of the Spark frame")
     if not sample.n_rows:
         raise empty("Spark frame")
 
     def actions(column: str) -> Sequence[Any]:
-        distinct = chosen.select(f.col("`" + column.replace("`", "``") + "`")).distinct().toArrow()
+        distinct = chosen.select(f.col(quoted(column))).distinct().toArrow()
         return distinct_values(TableSource(distinct, "actions of the Spark frame"), column)
 
     job, writer = _begun(features, roles, sample, actions, parts / "rows", shards)
@@ -350,7 +344,7 @@ def _of_files(
     files = find_files(path)
     source = open_log(path)
     sample = TableSource(pa.Table.from_batches([first_rows(source, roles.columns).batch]), source.name)
-    count = min(groups or _slots(session), len(files.files))
+    count = min(groups or slots_of(session), len(files.files))
 
     def actions(column: str) -> Sequence[Any]:
         return distinct_values(source, column)
@@ -374,10 +368,3 @@ def _summed_group(job: Job, path: str, number: int, count: int) -> float:
     total = job.sums(part_of_files(find_files(path), number, count))
     ShardedMoments.of(total, Path(job.folder) / f"group-{number:05d}", shards=job.shards)
     return total.n_rows
-
-
-def _slots(session: Any) -> int:
-    """Return the number of task slots, by which Spark cuts a range."""
-    from pyspark.sql import functions as f
-
-    return int(session.range(4096).select(f.spark_partition_id()).distinct().count())

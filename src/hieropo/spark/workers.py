@@ -1,6 +1,8 @@
 """Work on a worker: one thread for each task slot, and errors that come back as rows."""
 
 import os
+import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from hieropo.errors import HieropoError, InputError, LogError
 
 REPORT = pa.schema([("number", pa.int64()), ("rows", pa.float64()), ("error", pa.string())])
 REPORT_DDL = "number bigint, rows double, error string"  # of REPORT
+_MISSING = re.compile(r"No module named '([^']+)'|PyArrow|PYTHON_VERSION_MISMATCH")
 
 
 def prepare_worker() -> None:
@@ -28,6 +31,77 @@ def prepare_worker() -> None:
             "a packed environment in place of a zip by addPyFile: see the page 'When one machine is not enough'."
         )
     os.environ["HIEROPO_THREADS"] = "1"
+
+
+def session_of(frame: Any, spark: Any) -> Any:
+    """Return the session that was given, that of a frame, or the active one.
+
+    Raises
+    ------
+    InputError
+        There is none.
+    """
+    if spark is not None:
+        return spark
+    session = getattr(frame, "sparkSession", None)
+    if session is None:
+        from pyspark.sql import SparkSession
+
+        session = SparkSession.getActiveSession()
+    if session is None:
+        raise InputError(
+            "There is no active Spark session, so that no worker can read the files. Give one: spark=...."
+        )
+    return session
+
+
+def slots_of(session: Any) -> int:
+    """Return the number of task slots, by which Spark cuts a range."""
+    from pyspark.sql import functions as f
+
+    return int(session.range(4096).select(f.spark_partition_id()).distinct().count())
+
+
+def check_workers(session: Any) -> None:
+    """Run an empty task on a worker, so that a Python that cannot run hieropo is told before any row is read.
+
+    Raises
+    ------
+    InputError
+        The Python of the workers lacks a module, is of another version, or has another release of hieropo.
+    """
+    release = hieropo.__version__
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield reported(0, lambda: _refuse_other_release(release))
+
+    try:
+        reports = session.range(0, 1, 1, 1).mapInArrow(work, REPORT_DDL).toArrow().to_pylist()
+    except Exception as error:  # classes of errors differ between a session and a Spark Connect client
+        missing = _MISSING.search(str(error))
+        if missing is None:
+            raise
+        lacks = f"has no module {missing[1]!r}" if missing[1] else "lacks PyArrow, or is another version"
+        raise InputError(
+            f"The Python of Spark's workers (PYSPARK_PYTHON={os.environ.get('PYSPARK_PYTHON', 'python3')!r}) {lacks}, "
+            "so that no worker can read a row. Set PYSPARK_PYTHON, before the session starts, to the Python of an "
+            f"environment with hieropo[spark] and Python {sys.version_info.major}.{sys.version_info.minor} on every "
+            "worker, or ship one: see the page 'When one machine is not enough'."
+        ) from None
+    if reports[0]["error"] is not None:
+        raise InputError(reports[0]["error"])
+
+
+def _refuse_other_release(release: str) -> float:
+    """Raise InputError where this worker has another release of hieropo than the driver."""
+    if hieropo.__version__ != release:
+        raise InputError(
+            f"A worker of Spark has hieropo {hieropo.__version__}, and this session has {release}: sums and policies "
+            "of two releases do not mix. Ship the environment of this session: see the page 'When one machine is not "
+            "enough'."
+        )
+    return 0.0
 
 
 def reported(number: int, work: Callable[[], float]) -> pa.RecordBatch:

@@ -338,8 +338,8 @@ def correct(
         return CorrectedPosterior(condition(moments, hierarchy), error)
     plain = condition_in_shards(moments, hierarchy)
     products = np.zeros((moments.dim,) * 3)
-    for part in plain.shards():
-        products += CorrectedPosterior(part, error).products
+    for part in plain.moments.map(lambda shard: CorrectedPosterior(plain.of_tasks(shard), error).products):
+        products += part
     pull = CorrectedPosterior(plain.population, error).pull_of(products)
     return PosteriorInShards(
         plain.moments, hierarchy, lambda part: CorrectedPosterior(plain.of_tasks(part), error, pull)

@@ -1,6 +1,7 @@
 """The crossed prior given a log in shards: the way up is a sum over shards, tasks are computed one shard at a time."""
 
 from collections.abc import Sequence
+from functools import reduce
 
 from hieropo._utils.arrays import Array
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
@@ -27,15 +28,20 @@ def sums_of_shards(
 
     Noise variances are ``noise_var`` (K,) times the factor of the hierarchy.
     """
-    sums: list[GroupSums | None] = [None] * len(hierarchies)
-    for shard in moments.shards() if len(moments) else [moments.none()]:  # no tuple: it would hold all shards
+
+    def of_shard(shard: Moments) -> list[GroupSums]:
         units = ObservedUnits.of(shard, noise_var)
-        for k, (interaction_cov, level_cov, factor) in enumerate(hierarchies):
+        sums = []
+        for interaction_cov, level_cov, factor in hierarchies:
             messages = UnitMessages(units if factor == 1.0 else units.over(factor), interaction_cov)
-            part = GroupSums.of(messages, level_cov, TaskGroups.one(len(messages.units.tasks)))
-            before = sums[k]
-            sums[k] = part if before is None else before.plus(part)
-    return [one.only() for one in sums if one is not None]
+            sums.append(GroupSums.of(messages, level_cov, TaskGroups.one(len(messages.units.tasks))))
+        return sums
+
+    def added(total: list[GroupSums], part: list[GroupSums]) -> list[GroupSums]:
+        return [before.plus(sums) for before, sums in zip(total, part, strict=True)]
+
+    parts = moments.map(of_shard) if len(moments) else iter([of_shard(moments.none())])
+    return [one.only() for one in reduce(added, parts)]
 
 
 def part_of_log(
