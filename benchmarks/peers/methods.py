@@ -22,6 +22,8 @@ class Tool:
         File in ``requirements``; None: the environment of hieropo.
     distribution, module : str
         Measured by their installed size and their import.
+    slow : bool
+        Its methods run after the others.
     """
 
     adapter: str
@@ -29,10 +31,14 @@ class Tool:
     environment: str | None
     distribution: str
     module: str
+    slow: bool = False
 
 
 TOOLS = {
-    "hieropo": Tool("with_hieropo", {OURS: "Default"}, None, "hieropo", "hieropo.learners.hieropo"),
+    "hieropo": Tool(
+        "with_hieropo", {OURS: "Default", "HierOPO, spreads='auto'": "Spreads"}, None, "hieropo",
+        "hieropo.learners.hieropo",
+    ),
     "numpy": Tool("with_numpy", {"James-Stein by action": "JamesStein"}, None, "numpy", "numpy"),
     "SQL (DuckDB)": Tool(
         "with_sql", {"SQL, best action for all": "BestForAll", "SQL, best mean of the task": "BestOfTask"},
@@ -63,15 +69,18 @@ TOOLS = {
     "sb-obp": Tool(
         "with_obp", {"sb-obp, IPWLearner": "Ipw", "sb-obp, QLearner": "Q"}, "sb-obp", "sb-obp", "obp.policy"
     ),
-    "EconML": Tool("with_econml", {"EconML, DRPolicyForest": "Forest"}, "econml", "econml", "econml.policy"),
+    "EconML": Tool(
+        "with_econml", {"EconML, DRPolicyForest": "Forest", "EconML, DRPolicyTree": "Tree"}, "econml", "econml",
+        "econml.policy", slow=True,
+    ),
     "mixedlm-rs": Tool(
         "with_mixed_models", {"mixedlm-rs, BLUPs by hand": "Blup"}, "mixedlm-rs", "mixedlm-rs", "mixedlm_rs"
     ),
     "statsmodels": Tool(
         "with_mixed_models", {"statsmodels MixedLM, BLUPs by hand": "Blup"}, "statsmodels", "statsmodels",
-        "statsmodels.regression.mixed_linear_model",
+        "statsmodels.regression.mixed_linear_model", slow=True,
     ),
-    "lme4": Tool("with_lme4", {"lme4, BLUPs by hand": "Blup"}, None, "", "numpy"),
+    "lme4": Tool("with_lme4", {"lme4, BLUPs by hand": "Blup"}, None, "", "numpy", slow=True),
 }  # fmt: skip
 
 

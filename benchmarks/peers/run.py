@@ -16,8 +16,10 @@ import resource
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from threading import Lock
 
 import judge
 import paths
@@ -25,35 +27,13 @@ import peer_logs
 import record
 from environments import environment, installed, r_with_lme4
 from methods import ADAPTERS, OURS, TOOLS, Tool, user_lines
+from plans import FULL, LIMITS, QUICK, Plan
 
 HERE = Path(__file__).resolve().parent
 ROOT = paths.ROOT
 QUICK_STUDIES = ("kenya", "oralytics", "star_grades")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Seeds, halves and limits of a run.
-
-    CPU seconds for a log of values, for all logs of values of a method, and for a log of the scale; memory in GB.
-    """
-
-    quick: bool
-    seeds: int
-    halves: int
-    seconds: float
-    budget: float
-    scale_seconds: float
-    memory: float
-    resume: bool = False
-    assemble: bool = False
-
-    def worlds(self, of: dict) -> list[str]:
-        return [name for name, world in of.items() if world.quick or not self.quick]
-
-
-QUICK = Plan(quick=True, seeds=5, halves=5, seconds=5, budget=60, scale_seconds=60, memory=6)
-FULL = Plan(quick=False, seeds=20, halves=20, seconds=60, budget=900, scale_seconds=900, memory=16)
+ONE_LARGE = Lock()  # two logs of ten million rows at once would need more memory than a machine may have
+LARGE = 5_000_000
 
 
 @dataclass(frozen=True)
@@ -204,16 +184,10 @@ def scale(method: Method, plan: Plan, work: Path, folders: dict[str, list[Path]]
         if failed:
             results[name] = {"error": "not tried: a smaller log failed"}
             continue
-        found = job(
-            method,
-            [folder],
-            work,
-            name,
-            limit=plan.scale_seconds,
-            memory=plan.memory,
-            resume=plan.resume,
-            assemble=plan.assemble,
-        )
+        world = peer_logs.ALL[name].world
+        with ONE_LARGE if world.tasks * world.rows >= LARGE else nullcontext():
+            found = job(method, [folder], work, name, limit=plan.scale_seconds, memory=plan.memory,
+                        resume=plan.resume, assemble=plan.assemble)  # fmt: skip
         entry = found["logs"][0] if found["logs"] else {"error": found.get("error", "no result")}
         failed = "error" in entry
         results[name] = {"error": entry["error"]} if failed else simulated_result([entry])
@@ -287,16 +261,24 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "peers")
     parser.add_argument("--data", type=Path, default=os.environ.get("HIEROPO_DATA"))
     parser.add_argument("--processes", type=int, default=2)
+    for name, words in LIMITS.items():
+        parser.add_argument(
+            f"--{name.replace('_', '-')}", type=int, help=f"{words}; the page says where it is cut"
+        )
     return parser.parse_args()
+
+
+def planned(given: argparse.Namespace) -> Plan:
+    """Return the plan that the command line asks for."""
+    limits = {name: getattr(given, name) for name in LIMITS if getattr(given, name) is not None}
+    whole = QUICK if given.quick else FULL
+    return replace(whole, resume=given.resume, assemble=given.assemble, **limits)
 
 
 def main() -> None:
     """Run everything and write the results."""
     given, load = arguments(), os.getloadavg()
-    plan, work = (
-        replace(QUICK if given.quick else FULL, resume=given.resume, assemble=given.assemble),
-        given.work.resolve(),
-    )
+    plan, work = planned(given), given.work.resolve()
     methods, tools = setup(given.methods, plan, work)
     drawn = draw(plan, work)
     studies, halves = cut(plan, work, given.data and Path(given.data))
@@ -304,13 +286,15 @@ def main() -> None:
         name: drawn.pop(name) for name in list(drawn) if name in peer_logs.BY_TASKS or name in peer_logs.SCALE
     }
     compile_ours(methods, plan, work, sizes)
+    judged, large = {}, {}
     with ThreadPoolExecutor(given.processes) as pool:
-        judged = {
-            method.name: pool.submit(values, method, plan, work, {**drawn, **halves}, studies)
+        for method in sorted(methods, key=lambda method: method.tool.slow):
+            judged[method.name] = pool.submit(values, method, plan, work, {**drawn, **halves}, studies)
+            large[method.name] = pool.submit(scale, method, plan, work, sizes)
+        results = {
+            method.name: {**judged[method.name].result(), "scale": large[method.name].result()}
             for method in methods
         }
-        large = {method.name: pool.submit(scale, method, plan, work, sizes) for method in methods}
-        results = {name: {**judged[name].result(), "scale": large[name].result()} for name in judged}
     for method in methods:
         results[method.name]["lines"] = user_lines(method.tool.adapter, method.tool.methods[method.name])
     obp = next((method.python for method in methods if method.tool.environment == "sb-obp"), None)

@@ -11,9 +11,12 @@ from hieropo import HierOPO, load_learner
 class Default:
     """HierOPO() as it comes; actions chosen at random were said to be so."""
 
+    def make(self) -> HierOPO:
+        return HierOPO(logging="random")
+
     def fit(self, log: Log) -> None:
         columns = {"task": "task", "action": "action", "reward": "reward", "context": list(log.columns)}
-        self.learner = HierOPO(logging="random").fit(log.table, **columns)
+        self.learner = self.make().fit(log.table, **columns)
 
     def choose(self, requests: Log) -> np.ndarray:
         return self.learner.predict(requests.table)
@@ -42,5 +45,12 @@ class Default:
         self.learner = load_learner(folder / "policy")
 
 
+class Spreads(Default):
+    """HierOPO with spreads of effects that differ between tasks, where the log says so."""
+
+    def make(self) -> HierOPO:
+        return HierOPO(logging="random", spreads="auto")
+
+
 if __name__ == "__main__":
-    run({"HierOPO": Default})
+    run({"HierOPO": Default, "HierOPO, spreads='auto'": Spreads})

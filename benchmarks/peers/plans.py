@@ -1,0 +1,45 @@
+"""How much a run of the comparison does: seeds, halves and limits."""
+
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Seeds, halves and limits of a run.
+
+    CPU seconds for a log of values, for all logs of values of a method, and for a log of the scale; memory in GB.
+    """
+
+    quick: bool
+    seeds: int
+    halves: int
+    seconds: float
+    budget: float
+    scale_seconds: float
+    memory: float
+    resume: bool = False
+    assemble: bool = False
+
+    def worlds(self, of: dict) -> list[str]:
+        return [name for name, world in of.items() if world.quick or not self.quick]
+
+
+QUICK = Plan(quick=True, seeds=5, halves=5, seconds=5, budget=60, scale_seconds=60, memory=6)
+FULL = Plan(quick=False, seeds=20, halves=20, seconds=60, budget=900, scale_seconds=900, memory=8)
+LIMITS = {
+    "seeds": "seeds",
+    "halves": "halves",
+    "seconds": "CPU s for a log of values",
+    "budget": "CPU s for all logs of values of a method",
+    "scale_seconds": "CPU s for a log of the scale",
+}
+
+
+def cuts(plan: dict) -> list[str]:
+    """Return words for each limit of a recorded plan that is below that of its kind of run."""
+    whole = asdict(QUICK if plan["quick"] else FULL)
+    return [
+        f"{plan[name]:g} {words} in place of {whole[name]:g}"
+        for name, words in LIMITS.items()
+        if plan[name] < whole[name]
+    ]
