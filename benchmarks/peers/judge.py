@@ -38,7 +38,17 @@ def score_folder(folder: Path, chosen: str) -> Score:
     """Return the score of the choices in a folder of a simulated log."""
     actions = pq.read_table(folder / chosen)["action"].to_numpy().astype(np.int64)
     with np.load(folder / "truth.npz") as truth:
+        if "offered" in truth:
+            actions = positions(truth["offered"], actions)
         return simulated_score(actions, truth["truth"], truth["shares"], truth["weight"], truth["task"])
+
+
+def positions(offered: Array, actions: Array) -> Array:
+    """Return the positions of actions (n,) among those offered (n, k)."""
+    match = offered == actions[:, None]
+    if not match.any(axis=1).all():
+        raise ValueError(f"{(~match.any(axis=1)).sum()} of {len(actions)} actions were not offered.")
+    return match.argmax(axis=1)
 
 
 def percent(gains: Array, bests: Array) -> tuple[float | None, float | None]:

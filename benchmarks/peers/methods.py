@@ -45,8 +45,9 @@ TOOLS = {
         "duckdb", "duckdb", "duckdb",
     ),
     "scikit-learn": Tool(
-        "with_sklearn", {"scikit-learn, RidgeCV of each task": "PerTask"}, "scikit-learn", "scikit-learn",
-        "sklearn.linear_model",
+        "with_sklearn",
+        {"scikit-learn, RidgeCV of each task": "PerTask", "scikit-learn, RidgeCV of all tasks": "Pooled"},
+        "scikit-learn", "scikit-learn", "sklearn.linear_model",
     ),
     "bayesianbandits": Tool(
         "with_bayesianbandits",

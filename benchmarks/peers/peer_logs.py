@@ -3,7 +3,8 @@
 Simulated logs are those of ``experiments/claims.py``: the rewards of a task are mean + effect of the action + level +
 their interaction, in every coefficient of the contexts. The truth (truth.npz) holds the expected reward of each action
 in each request, the shares of the incumbent and the weight of the request. Real logs are the studies of
-``experiments/studies.py`` in repeated halves; their truth is the held-out half.
+``experiments/studies.py`` in repeated halves; their truth is the held-out half. MovieLens logs are the rows of
+``hieropo reproduce``, the paper's setting: a task is a user, each row offers 10 movies with their factors as features.
 """
 
 import json
@@ -17,6 +18,10 @@ import pyarrow.parquet as pq
 from claims import Log, World, drawn
 from halves import deal
 from studies import STUDIES, Study, codes
+
+from hieropo.reproduce.movielens import experiment as movielens
+from hieropo.reproduce.movielens.ratings import read_ratings
+from hieropo.reproduce.settings import settings_of, shipped
 
 SEED = 20261201
 REQUESTS = 5_000  # of a world with contexts, and at least one for each task
@@ -81,7 +86,12 @@ MILLION = Simulated(
     "1,000,000 tasks x 10 rows, no contexts", World("", 1_000_000, 10), quick=False, number=22
 )
 SCALE = {"a-million-tasks": MILLION}
-ALL = {**BY_ROWS, **WORLDS, **NO_EFFECT, **BY_TASKS, **SCALE}
+# The paper's MovieLens setting by rows of all 100 users.
+MOVIELENS = {
+    f"movielens-{rows}": Simulated(f"{rows:,} rows", World("", 100, rows // 100), rows in (500, 5_000))
+    for rows in (500, 2_000, 5_000, 20_000)
+}
+ALL = {**BY_ROWS, **WORLDS, **NO_EFFECT, **BY_TASKS, **SCALE, **MOVIELENS}
 
 
 def write_folder(folder: Path, actions: list, context: list, train: pa.Table, requests: pa.Table) -> None:
@@ -111,6 +121,48 @@ def simulate(name: str, seed: int, folder: Path) -> None:
     requests = pa.table({"task": task, **{column: x[:, j] for j, column in enumerate(context)}})
     write_folder(folder, list(range(world.actions)), context, log.table(), requests)
     np.savez(folder / "truth.npz", truth=log.means(x, task), shares=log.shares, weight=weight, task=task)
+
+
+def movielens_folders(names: list[str], runs: int, data: Path, work: Path) -> dict[str, list[Path]]:
+    """Draw the runs of the paper's MovieLens experiment that are not there yet; folders of each number of rows."""
+    folders = {name: [work / f"{name}-{run}" for run in range(runs)] for name in names}
+    missing = [
+        (name, run, folder)
+        for name, of_name in folders.items()
+        for run, folder in enumerate(of_name)
+        if not (folder / "truth.npz").exists()
+    ]
+    if missing:
+        settings = settings_of(shipped(), "the shipped settings")
+        ratings = read_ratings(data / "ml1m_ratings_notime.parquet", settings.movielens.counts)
+        problem = movielens.make_problem(settings, ratings)
+        for name, run, folder in missing:
+            world = ALL[name].world
+            cell = movielens.Cell(world.tasks * world.rows)
+            movielens_folder(movielens.draw_rows(settings, problem, cell, run), folder)
+    return folders
+
+
+def movielens_folder(rows: movielens.Rows, folder: Path) -> None:
+    """Write a run: an action is a movie, ``offered`` are those of the row, the requests are the contexts judged."""
+    tasks, count, offered = rows.judged.shape
+
+    def lists(movies: np.ndarray) -> pa.Array:
+        return pa.FixedSizeListArray.from_arrays(pa.array(movies.ravel()), offered)
+
+    train = pa.table({
+        "task": rows.task, "action": rows.movie, "reward": rows.reward, "p": np.full(rows.task.size, 1 / offered),
+        "offered": lists(rows.candidates),
+    })  # fmt: skip
+    task = np.repeat(np.arange(tasks), count)
+    requests = pa.table({"task": task, "offered": lists(rows.judged)})
+    write_folder(folder, list(range(len(rows.movies))), [], train, requests)
+    np.save(folder / "features.npy", rows.movies)
+    truth = np.einsum("sekd,sd->sek", rows.movies[rows.judged], rows.theta).reshape(-1, offered)
+    np.savez(
+        folder / "truth.npz", truth=truth, shares=np.full(offered, 1 / offered), task=task,
+        weight=np.full(task.size, 1 / task.size), offered=rows.judged.reshape(-1, offered),
+    )  # fmt: skip
 
 
 def half_folder(study: Study, half: int, folder: Path) -> None:

@@ -1,13 +1,14 @@
 """How much a run of the comparison does: seeds, halves and limits."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 
 @dataclass(frozen=True)
 class Plan:
     """Seeds, halves and limits of a run.
 
-    CPU seconds for a log of values, for all logs of values of a method, and for a log of the scale; memory in GB.
+    CPU seconds for a log of values, for all logs of values of a method, the same two of a slow tool, and for a log of
+    the scale; memory in GB.
     """
 
     quick: bool
@@ -15,22 +16,50 @@ class Plan:
     halves: int
     seconds: float
     budget: float
+    slow_seconds: float
+    slow_budget: float
     scale_seconds: float
     memory: float
     resume: bool = False
     assemble: bool = False
 
+    def for_tool(self, *, slow: bool) -> "Plan":
+        """Return the plan of a tool, with the limits of slow ones where it is one."""
+        return replace(self, seconds=self.slow_seconds, budget=self.slow_budget) if slow else self
+
     def worlds(self, of: dict) -> list[str]:
         return [name for name, world in of.items() if world.quick or not self.quick]
 
 
-QUICK = Plan(quick=True, seeds=5, halves=5, seconds=5, budget=60, scale_seconds=60, memory=6)
-FULL = Plan(quick=False, seeds=20, halves=20, seconds=60, budget=900, scale_seconds=900, memory=8)
+QUICK = Plan(
+    quick=True,
+    seeds=5,
+    halves=5,
+    seconds=5,
+    budget=60,
+    slow_seconds=5,
+    slow_budget=60,
+    scale_seconds=60,
+    memory=6,
+)
+FULL = Plan(
+    quick=False,
+    seeds=20,
+    halves=20,
+    seconds=60,
+    budget=900,
+    slow_seconds=60,
+    slow_budget=900,
+    scale_seconds=900,
+    memory=8,
+)
 LIMITS = {
     "seeds": "seeds",
     "halves": "halves",
     "seconds": "CPU s for a log of values",
     "budget": "CPU s for all logs of values of a method",
+    "slow_seconds": "CPU s for a log of values in slow tools",
+    "slow_budget": "CPU s for all logs of values of a method of slow tools",
     "scale_seconds": "CPU s for a log of the scale",
 }
 

@@ -14,6 +14,8 @@ import numpy as np
 import paths
 import peer_logs
 import record
+from methods import TOOLS
+from plans import cuts
 from tables import figure, table, write
 
 OUT = paths.ROOT / "docs" / "results" / "peers.md"
@@ -28,13 +30,21 @@ the number of seeds that it reached stands in brackets. The logs are explained a
 `benchmarks/peers/judge.py`. Nothing was tuned on these logs. A cell in words is the error of the method; "no memory" is
 more than the run allows, or a dense column for each of very many tasks.
 """
+MOVIELENS = """\
+The logs of `hieropo reproduce` (`hieropo.reproduce.movielens`): a task is one of 100 users of the largest cluster, each
+row offers ten movies of MovieLens 1M, and one of them was logged at random. The features are the movie's ten factors,
+the expected reward is their product with the user's, and policies are judged by it in 100 further sets of ten movies for
+each user. Every variance is learned from the log; the paper's learners know theirs. Seeds are runs. Methods that take
+no features of actions say so; "SQL, best action for all" takes the offered movie with the best mean.
+"""
 EQUAL = 0.00005  # a lead that no digit of the table shows
 NOT_TRIED, NO_ESTIMATES = "not tried", "no estimates"
 
 
 def words(error: str) -> str:
     """An error for a cell of a table."""
-    for known, short in (("more than", error), ("MemoryError", "no memory"), ("not tried", NOT_TRIED)):
+    for known, short in (("more than", error), ("MemoryError", "no memory"), ("not tried", NOT_TRIED),
+                         ("NotImplementedError", error.partition(": ")[2])):  # fmt: skip
         if error.startswith(known):
             return short
     return error.partition(":")[0]
@@ -108,12 +118,17 @@ def harm_table(results: Results) -> str:
     return by_method(results, columns)
 
 
+def ours_among(results: Results) -> list[str]:
+    """Names of the methods of hieropo."""
+    return results["tools"]["hieropo"]["methods"]
+
+
 def rivals(results: Results, name: str) -> dict[str, Results]:
     """Results of the others in a world."""
     return {
         method: found["worlds"][name]
         for method, found in results["methods"].items()
-        if method != results["ours"] and "error" not in found["worlds"][name]
+        if method not in ours_among(results) and "error" not in found["worlds"][name]
     }
 
 
@@ -132,6 +147,7 @@ def verdict_rows(results: Results) -> list[list[str]]:
     rows = []
     ours = results["methods"][results["ours"]]["worlds"]
     labels = {name: world.words for name, world in {**peer_logs.BY_ROWS, **peer_logs.WORLDS}.items()}
+    labels |= {name: f"MovieLens, {world.words}" for name, world in peer_logs.MOVIELENS.items()}
     for name in [*worlds(results, labels), *results["studies"]]:
         if "error" in ours[name]:
             continue
@@ -201,6 +217,25 @@ def real_table(results: Results) -> str:
     return by_method(results, columns)
 
 
+def movielens_section(results: Results) -> list[str]:
+    """Values in the paper's MovieLens setting, where some method has them."""
+    if not worlds(results, peer_logs.MOVIELENS):
+        return []
+    lost = {
+        peer_logs.MOVIELENS[name].words: cells(results, lambda m, name=name: m["worlds"][name], suboptimality)
+        for name in worlds(results, peer_logs.MOVIELENS)
+    }
+    return ["## The paper's MovieLens setting", MOVIELENS, "Value, %:",
+            value_table(results, peer_logs.MOVIELENS), "Suboptimality, in stars:",
+            by_method(results, lost, figures_only=True)]  # fmt: skip
+
+
+def suboptimality(entry: Results) -> str:
+    """Expected reward of the best movie less that of the chosen one, over runs."""
+    gaps = of_scores(entry, "best") - of_scores(entry, "gain")
+    return figure(float(gaps.mean()), float(gaps.std(ddof=1)) / math.sqrt(gaps.size), 3)
+
+
 # -- cost --------------------------------------------------------------------------------------------------------------
 
 
@@ -242,7 +277,7 @@ def speed_rows(results: Results) -> list[list[str]]:
         near = {
             method: found["scale"][name]
             for method, found in results["methods"].items()
-            if method != results["ours"] and "error" not in found["scale"][name]
+            if method not in ours_among(results) and "error" not in found["scale"][name]
             and value(found["scale"][name])[0] >= value(mine)[0] - 2
         }  # fmt: skip
         if not near:
@@ -375,8 +410,10 @@ def unreached(results: Results) -> list[str]:
 def about(document: Results) -> str:
     """Head of the page: which run this is, of which versions, on which processor, under which load."""
     plan = document["results"]["plan"]
+    slow = ", ".join(name for name, tool in TOOLS.items() if tool.slow)
     limits = (
-        f"{plan['seconds']} CPU s for a log of values and {plan['budget']} for all of a method, "
+        f"{plan['seconds']} CPU s for a log of values and {plan['budget']} for all of a method "
+        f"({plan['slow_seconds']} and {plan['slow_budget']} for {slow}, which are slow), "
         f"{plan['scale_seconds']} for a log of the scale, {plan['memory']} GB"
     )
     kind = (
@@ -385,6 +422,8 @@ def about(document: Results) -> str:
         if plan["quick"]
         else f"The full run: {plan['seeds']} seeds, {plan['halves']} halves, at most {limits}."
     )
+    if cuts(plan):
+        kind += f" Cut against the whole plan: {'; '.join(cuts(plan))}."
     waiting = unreached(document["results"])
     if waiting:
         kind += f" It was stopped before all of these methods had all logs: {'; '.join(waiting)}."
@@ -433,6 +472,7 @@ def page(document: Results) -> list[str]:
             "it could have drawn replaces it; the share of such rows is in brackets."
         ),
         real_table(results) if results["studies"] else "No folder of real logs was given (HIEROPO_DATA).",
+        *movielens_section(results),
         "## CPU seconds to learn",
         (
             "100 rows a task, 5 actions, 8 coefficients; after a small log that is not counted. The last column is of "

@@ -60,7 +60,7 @@ def job(method: Method, folders: list[Path], work: Path, label: str, **limits: o
             else {"logs": [], "error": "not run"}
         )
     files[1].unlink(missing_ok=True)
-    warm = str(work / "logs" / "capabilities" / "plain")
+    warm = str(folders[0] if limits.get("features") else work / "logs" / "capabilities" / "plain")
     text = {
         "method": method.name,
         "logs": [str(folder) for folder in folders],
@@ -124,25 +124,46 @@ def cut(plan: Plan, work: Path, data: Path | None) -> tuple[dict, dict[str, list
     return studies, folders
 
 
+def paper(plan: Plan, work: Path, data: Path | None) -> dict[str, list[Path]]:
+    """Draw the paper's MovieLens logs where its ratings are there."""
+    if data is None or not (data / "ml1m_ratings_notime.parquet").exists():
+        return {}
+    return peer_logs.movielens_folders(plan.worlds(peer_logs.MOVIELENS), plan.seeds, data, work / "logs")
+
+
 # -- results -----------------------------------------------------------------------------------------------------------
 
 
-def values(method: Method, plan: Plan, work: Path, folders: dict[str, list[Path]], studies: dict) -> dict:
+@dataclass(frozen=True)
+class Logs:
+    """Logs of values: folders by world, the label of their job, and the studies among them by name."""
+
+    label: str
+    folders: dict[str, list[Path]]
+    studies: dict
+
+    @property
+    def in_order(self) -> list[Path]:
+        """The first seed of each world first."""
+        seeds = range(max(map(len, self.folders.values()), default=0))
+        return [of[seed] for seed in seeds for of in self.folders.values() if seed < len(of)]
+
+
+def values(method: Method, plan: Plan, work: Path, logs: Logs, **more: object) -> dict:
     """Run a method on all logs of values, the first seed of each world first, and judge it."""
-    seeds = range(max(map(len, folders.values())))
-    places = [of_world[seed] for seed in seeds for of_world in folders.values() if seed < len(of_world)]
-    found = job(method, places, work, "values", capabilities=str(work / "logs" / "capabilities"), budget=plan.budget,
-                limit=plan.seconds, memory=plan.memory, resume=plan.resume, assemble=plan.assemble)  # fmt: skip
+    plan = plan.for_tool(slow=method.tool.slow)
+    found = job(method, logs.in_order, work, logs.label, budget=plan.budget, limit=plan.seconds,
+                memory=plan.memory, resume=plan.resume, assemble=plan.assemble, **more)  # fmt: skip
     result: dict = {"capabilities": found.get("capabilities"), "error": found.get("error"), "worlds": {}}
     by_folder = {entry["folder"]: entry for entry in found["logs"]}
     left_out = found.get("error") or ("budget spent" if "spent" in found else "not reached")
-    for name, of_world in folders.items():
+    for name, of_world in logs.folders.items():
         entries = [by_folder[str(folder)] for folder in of_world if str(folder) in by_folder]
         error = next((entry["error"] for entry in entries if "error" in entry), None)
         if error or not entries:
             result["worlds"][name] = {"error": error or left_out}
-        elif name in studies:
-            result["worlds"][name] = real_result(studies[name], entries)
+        elif name in logs.studies:
+            result["worlds"][name] = real_result(logs.studies[name], entries)
         else:
             result["worlds"][name] = simulated_result(entries)
     return result
@@ -177,20 +198,24 @@ def real_result(study: object, entries: list) -> dict:
 
 
 def scale(method: Method, plan: Plan, work: Path, folders: dict[str, list[Path]]) -> dict:
-    """Run a method on logs of growing size, a process each, until one fails."""
+    """Run a method on logs of growing size, a process each, until one fails, or must by the seconds of the last."""
     results: dict = {}
-    failed = False
+    failed, rows, spent = False, 1, 0.0
     for name, (folder,) in folders.items():
-        if failed:
-            results[name] = {"error": "not tried: a smaller log failed"}
-            continue
         world = peer_logs.ALL[name].world
+        growth = world.tasks * world.rows / rows
+        if failed or spent * growth > 2 * plan.scale_seconds:
+            reason = "a smaller log failed" if failed else f"a smaller log took {spent:.0f} CPU s"
+            results[name] = {"error": f"not tried: {reason}"}
+            continue
         with ONE_LARGE if world.tasks * world.rows >= LARGE else nullcontext():
             found = job(method, [folder], work, name, limit=plan.scale_seconds, memory=plan.memory,
                         resume=plan.resume, assemble=plan.assemble)  # fmt: skip
         entry = found["logs"][0] if found["logs"] else {"error": found.get("error", "no result")}
         failed = "error" in entry
         results[name] = {"error": entry["error"]} if failed else simulated_result([entry])
+        if not failed:
+            rows, spent = entry["rows"], entry["fit_seconds"] + entry["decide_seconds"]
     return results
 
 
@@ -286,15 +311,22 @@ def main() -> None:
         name: drawn.pop(name) for name in list(drawn) if name in peer_logs.BY_TASKS or name in peer_logs.SCALE
     }
     compile_ours(methods, plan, work, sizes)
-    judged, large = {}, {}
+    judged, movies, large = {}, {}, {}
+    worlds = Logs("values", {**drawn, **halves}, studies)
+    of_paper = Logs("movielens", paper(plan, work, given.data and Path(given.data)), {})
     with ThreadPoolExecutor(given.processes) as pool:
         for method in sorted(methods, key=lambda method: method.tool.slow):
-            judged[method.name] = pool.submit(values, method, plan, work, {**drawn, **halves}, studies)
+            trials = str(work / "logs" / "capabilities")
+            judged[method.name] = pool.submit(values, method, plan, work, worlds, capabilities=trials)
+            if of_paper.folders:
+                movies[method.name] = pool.submit(values, method, plan, work, of_paper, features=True)
             large[method.name] = pool.submit(scale, method, plan, work, sizes)
-        results = {
-            method.name: {**judged[method.name].result(), "scale": large[method.name].result()}
-            for method in methods
-        }
+    results = {}
+    for method in methods:
+        found = judged[method.name].result()
+        if of_paper.folders:
+            found["worlds"] |= movies[method.name].result()["worlds"]
+        results[method.name] = {**found, "scale": large[method.name].result()}
     for method in methods:
         results[method.name]["lines"] = user_lines(method.tool.adapter, method.tool.methods[method.name])
     obp = next((method.python for method in methods if method.tool.environment == "sb-obp"), None)

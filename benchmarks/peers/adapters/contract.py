@@ -1,6 +1,7 @@
 """The contract of an adapter: logs and requests in, chosen actions and a record of their cost out.
 
-An adapter is a program ``adapters/PEER.py`` that hands a dictionary of methods to ``run``. A method is a class with
+An adapter is a program ``adapters/PEER.py`` that hands a dictionary of methods to ``run``, and another one of those
+that take features of actions (movies). A method is a class with
 
     fit(log)                        learns; its CPU seconds and the peak of memory are recorded
     choose(requests)                an action for each request, (n,); its CPU seconds are recorded
@@ -15,6 +16,7 @@ The program reads a job, a JSON file:
 
     method          name of the method
     logs            folders, each with train.parquet, requests.parquet and meta.json; chosen.parquet is added to each
+    features        true: the actions of the logs have features (features.npy), and each row names the actions offered
     warm            a folder of a small log that is learned first and not counted (imports, compiled code), or null
     capabilities    a folder of logs by which abilities are tried, or null
     limit           CPU seconds that one log may take, or null
@@ -51,7 +53,8 @@ PICKLED = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 class Log:
     """Rows of a log, as arrays and as the Arrow table that they came from; ``reward`` is None in requests.
 
-    ``actions`` are the K actions in order, ``eligible`` (n, K) says which may be chosen, or is None.
+    ``actions`` are the K actions in order, ``eligible`` (n, K) says which may be chosen, or is None. Where actions have
+    features, they are 0 .. K-1, ``features`` is (K, d), and ``offered`` (n, k) are the actions of each row.
     """
 
     table: pa.Table
@@ -63,6 +66,8 @@ class Log:
     reward: np.ndarray | None = None
     p: np.ndarray | None = None
     eligible: np.ndarray | None = None
+    features: np.ndarray | None = None
+    offered: np.ndarray | None = None
 
 
 def read(path: Path) -> Log:
@@ -80,7 +85,15 @@ def read(path: Path) -> Log:
         flat = table["eligible"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
         fields["eligible"] = flat.reshape(len(table), -1)
         table = table.drop_columns("eligible")
+    if "offered" in table.column_names:
+        flat = table["offered"].combine_chunks().flatten().to_numpy()
+        fields |= {"offered": flat.reshape(len(table), -1), "features": np.load(path.parent / "features.npy")}
     return Log(table, columns, np.array(meta["actions"]), table["task"].to_numpy(), x, **fields)
+
+
+def best_offered(offered: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Return the action with the best score of those offered in each request, both (n, k)."""
+    return np.take_along_axis(offered, scores.argmax(axis=1)[:, None], axis=1)[:, 0]
 
 
 def chosen(method: object, requests: Log) -> tuple:
@@ -283,10 +296,19 @@ def learned_within(limit: float | None, make: type, folder: Path) -> dict:
     return found or {"folder": str(folder), "error": error}
 
 
-def run(methods: dict) -> None:
+class NoFeatures:
+    """A method whose library takes no features of actions."""
+
+    def fit(self, log: Log) -> None:
+        raise NotImplementedError("no features of actions")
+
+
+def run(methods: dict, with_features: dict | None = None) -> None:
     """Do the job that the command line names."""
     job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     make, limit = methods[job["method"]], job.get("limit")
+    if job.get("features"):
+        make = (with_features or {}).get(job["method"], NoFeatures)
     os.environ["PEERS_SECONDS"] = str(int(limit or 0))  # an adapter that starts a process limits it too
     warnings.simplefilter("ignore")
     record: dict = {"method": job["method"], "logs": []}

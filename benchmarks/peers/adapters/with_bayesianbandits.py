@@ -4,7 +4,7 @@ import numpy as np
 import scipy.sparse as sp
 from bayesianbandits import Arm, ContextualAgent, EmpiricalBayesNormalRegressor, EpsilonGreedy
 from by_hand import Coded, intercept, wide
-from contract import Log, run
+from contract import Log, best_offered, run
 
 
 def agent(actions: np.ndarray, *, sparse: bool) -> ContextualAgent:
@@ -66,5 +66,45 @@ class PerTask:
         return tuple(np.quantile(arm.learner.sample(intercept(request.x), size=1_000), (0.025, 0.975)))
 
 
+class WideMovies:
+    """One regression on [phi, phi (x) task], with phi the features of actions."""
+
+    def fit(self, log: Log) -> None:
+        self.tasks = Coded(log.task)
+        columns = wide(log.features[log.action], self.tasks.codes(log.task), self.tasks.known.size)
+        self.learner = EmpiricalBayesNormalRegressor(sparse=True).fit(sp.csc_array(columns), log.reward)
+
+    def choose(self, requests: Log) -> np.ndarray:
+        code = np.repeat(self.tasks.codes(requests.task), requests.offered.shape[1])
+        columns = wide(requests.features[requests.offered.ravel()], code, self.tasks.known.size)
+        scores = self.learner.predict(sp.csc_array(columns))
+        return best_offered(requests.offered, scores.reshape(requests.offered.shape))
+
+
+class PerTaskMovies:
+    """One regression a task on the features of actions."""
+
+    def fit(self, log: Log) -> None:
+        self.learners, phi = {}, log.features[log.action]
+        for task in np.unique(log.task):
+            rows = log.task == task
+            self.learners[task] = EmpiricalBayesNormalRegressor(sparse=False).fit(phi[rows], log.reward[rows])
+
+    def choose(self, requests: Log) -> np.ndarray:
+        scores = np.zeros(requests.offered.shape)
+        for task in np.unique(requests.task):
+            if task in self.learners:
+                rows = requests.task == task
+                of_action = self.learners[task].predict(requests.features)
+                scores[rows] = of_action[requests.offered[rows]]
+        return best_offered(requests.offered, scores)
+
+
 if __name__ == "__main__":
-    run({"bayesianbandits, [x, x (x) task]": Wide, "bayesianbandits, agent of each task": PerTask})
+    run(
+        {"bayesianbandits, [x, x (x) task]": Wide, "bayesianbandits, agent of each task": PerTask},
+        {
+            "bayesianbandits, [x, x (x) task]": WideMovies,
+            "bayesianbandits, agent of each task": PerTaskMovies,
+        },
+    )

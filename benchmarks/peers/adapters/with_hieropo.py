@@ -6,6 +6,7 @@ import numpy as np
 from contract import Log, run
 
 from hieropo import HierOPO, load_learner
+from hieropo.features import embedding
 
 
 class Default:
@@ -52,5 +53,17 @@ class Spreads(Default):
         return HierOPO(logging="random", spreads="auto")
 
 
+class Movies:
+    """HierOPO on the features of actions."""
+
+    def fit(self, log: Log) -> None:
+        features = embedding(log.actions.tolist(), log.features)
+        learner = HierOPO(features=features, logging="random")
+        self.learner = learner.fit(log.table, task="task", action="action", reward="reward")
+
+    def choose(self, requests: Log) -> np.ndarray:
+        return self.learner.predict(requests.table, eligible="offered")
+
+
 if __name__ == "__main__":
-    run({"HierOPO": Default, "HierOPO, spreads='auto'": Spreads})
+    run({"HierOPO": Default, "HierOPO, spreads='auto'": Spreads}, {"HierOPO": Movies})

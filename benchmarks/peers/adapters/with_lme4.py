@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from contract import Log, TooLongError, run
+from contract import Log, TooLongError, best_offered, run
 
 LEARN = """
 suppressMessages(library(lme4))
@@ -32,6 +32,17 @@ s <- sapply(k, function(action) { d$action <- factor(action, levels = k); d$task
   predict(m, d, allow.new.levels = TRUE) })
 write.table(matrix(s, ncol = length(k), dimnames = list(NULL, k)), a[3], sep = ",", row.names = FALSE)
 """
+LEARN_MOVIES = """
+suppressMessages(library(lme4))
+a <- commandArgs(TRUE)
+d <- read.csv(a[1])
+d$task <- factor(d$task)
+phi <- paste("0 +", paste(grep("^f", names(d), value = TRUE), collapse = " + "))
+m <- suppressWarnings(suppressMessages(lmer(as.formula(paste("reward ~", phi, "+ (", phi, "|| task)")), d,
+  control = lmerControl(calc.derivs = FALSE, check.conv.singular = "ignore"))))
+b <- coef(m)$task
+write.csv(rbind(b, fixef(m)[names(b)]), a[2], row.names = c(rownames(b), ""))
+"""
 
 
 def write_csv(path: Path, log: Log) -> None:
@@ -53,14 +64,12 @@ def limit_seconds() -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
 
 
-class Blup:
-    """reward ~ action x context, with deviations of each task in level, slopes and actions."""
+class R:
+    """Programs in a folder that goes with the learner."""
 
-    def fit(self, log: Log) -> None:
-        self.folder, self.actions = tempfile.TemporaryDirectory(), log.actions
+    def begin(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
         self.place = Path(self.folder.name)
-        write_csv(self.place / "log.csv", log)
-        self.r(LEARN, "log.csv", "model.rds")
 
     def r(self, program: str, *files: str) -> None:
         (self.place / "program.R").write_text(program, encoding="utf-8")
@@ -72,6 +81,16 @@ class Blup:
             raise TooLongError
         if done.returncode:
             raise RuntimeError(done.stderr.strip().splitlines()[-1])
+
+
+class Blup(R):
+    """reward ~ action x context, with deviations of each task in level, slopes and actions."""
+
+    def fit(self, log: Log) -> None:
+        self.begin()
+        self.actions = log.actions
+        write_csv(self.place / "log.csv", log)
+        self.r(LEARN, "log.csv", "model.rds")
 
     def scores(self, requests: Log) -> np.ndarray:
         write_csv(self.place / "requests.csv", requests)
@@ -87,5 +106,25 @@ class Blup:
         return self.actions[self.scores(requests).argmax(axis=1)]
 
 
+class BlupMovies(R):
+    """reward ~ features of actions, with deviations of each task that are independent by feature."""
+
+    def fit(self, log: Log) -> None:
+        self.begin()
+        with (self.place / "log.csv").open("w", newline="", encoding="utf-8") as file:
+            writer, phi = csv.writer(file), log.features[log.action]
+            writer.writerow(["task", "reward", *(f"f{k}" for k in range(phi.shape[1]))])
+            writer.writerows(zip(log.task.tolist(), log.reward.tolist(), *phi.T.tolist(), strict=True))
+        self.r(LEARN_MOVIES, "log.csv", "coef.csv")
+        with (self.place / "coef.csv").open(encoding="utf-8") as file:
+            _, *rows = csv.reader(file)
+        self.coef = {task: np.array(values, dtype=float) for task, *values in rows}
+
+    def choose(self, requests: Log) -> np.ndarray:
+        coef = np.stack([self.coef.get(str(task), self.coef[""]) for task in requests.task.tolist()])
+        scores = np.einsum("nkp,np->nk", requests.features[requests.offered], coef)
+        return best_offered(requests.offered, scores)
+
+
 if __name__ == "__main__":
-    run({"lme4, BLUPs by hand": Blup})
+    run({"lme4, BLUPs by hand": Blup}, {"lme4, BLUPs by hand": BlupMovies})

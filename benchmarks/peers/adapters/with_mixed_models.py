@@ -5,7 +5,7 @@ Each action has a model of its own, as a covariance of all coefficients of all a
 
 import numpy as np
 from by_hand import Coded, intercept
-from contract import Log, run
+from contract import Log, best_offered, run
 
 try:
     from mixedlm_rs import MixedLM
@@ -37,5 +37,23 @@ class Blup:
         return self.actions[self.scores(requests).argmax(axis=1)]
 
 
+class BlupMovies:
+    """One model on the features of actions, and a deviation of each task from it."""
+
+    def fit(self, log: Log) -> None:
+        self.tasks, phi = Coded(log.task), log.features[log.action]
+        code = self.tasks.codes(log.task)
+        fit = MixedLM(log.reward, phi, groups=code, exog_re=phi).fit(reml=True)
+        self.coef = np.tile(np.asarray(fit.fe_params), (self.tasks.known.size + 1, 1))
+        for task, effect in fit.random_effects.items():
+            self.coef[int(task)] += np.asarray(effect)
+
+    def choose(self, requests: Log) -> np.ndarray:
+        coef = self.coef[self.tasks.codes(requests.task)]
+        scores = np.einsum("nkp,np->nk", requests.features[requests.offered], coef)
+        return best_offered(requests.offered, scores)
+
+
 if __name__ == "__main__":
-    run({"mixedlm-rs, BLUPs by hand": Blup, "statsmodels MixedLM, BLUPs by hand": Blup})
+    names = ("mixedlm-rs, BLUPs by hand", "statsmodels MixedLM, BLUPs by hand")
+    run(dict.fromkeys(names, Blup), dict.fromkeys(names, BlupMovies))

@@ -2,9 +2,10 @@
 
 import duckdb
 import numpy as np
-from contract import Log, run
+from contract import Log, best_offered, run
 
 BEST_FOR_ALL = "select action from log group by action order by avg(reward) desc limit 1"
+MEANS = "select action, avg(reward) as mean from log group by action"
 BEST_OF_TASK = """
     select distinct on (task) task, action from (
         select task, action, avg(reward) as mean from log group by task, action
@@ -45,5 +46,23 @@ class BestOfTask(BestForAll):
         return found["action"].to_numpy(zero_copy_only=False)
 
 
+class BestMovie:
+    """The offered action with the best mean in the log, without its features."""
+
+    def fit(self, log: Log) -> None:
+        with duckdb.connect() as database:
+            database.register("log", log.table)
+            self.means = database.sql(MEANS).to_arrow_table()
+        self.mean = log.reward.mean()
+
+    def choose(self, requests: Log) -> np.ndarray:
+        of_action = np.full(requests.actions.size, self.mean)
+        of_action[self.means["action"].to_numpy()] = self.means["mean"].to_numpy()
+        return best_offered(requests.offered, of_action[requests.offered])
+
+
 if __name__ == "__main__":
-    run({"SQL, best action for all": BestForAll, "SQL, best mean of the task": BestOfTask})
+    run(
+        {"SQL, best action for all": BestForAll, "SQL, best mean of the task": BestOfTask},
+        {"SQL, best action for all": BestMovie},
+    )

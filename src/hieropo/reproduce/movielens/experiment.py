@@ -116,23 +116,78 @@ def prior(config: MovieLens, open_: MovieLensOpen, clusters: Clusters) -> Hierar
     return Hierarchy(Gaussian(mean, cov), clusters.covs[clusters.largest], config.noise_sd**2)
 
 
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The random draws of a run.
+
+    Parameters
+    ----------
+    clusters : Clusters
+    theta : (m, d) array
+        Parameters of the tasks 0 .. m-1.
+    movies : (p, d) array
+        Their features phi.
+    task, action : (n,) int arrays
+        Of each row; the action is the position among the row's movies.
+    candidates : (n, K) int array
+        The movies that could be taken in each row.
+    reward : (n,) array
+    judged : (m, E, K) int array
+        The movies of each context of the evaluation.
+    """
+
+    clusters: Clusters
+    theta: Array
+    movies: Array
+    task: Codes
+    candidates: Codes
+    action: Codes
+    reward: Array
+    judged: Codes
+
+    @property
+    def movie(self) -> Codes:
+        """Return the movie that was taken in each row."""
+        return self.candidates[np.arange(self.task.size), self.action]
+
+
 def draw(settings: Settings, problem: Problem, cell: Cell, run: int) -> World:
     """Draw users, a log and the contexts of the evaluation."""
-    config = settings.movielens
-    open_ = config.open if cell.reading == AS_SET else config.reading(cell.reading)
+    rows, open_ = draw_rows(settings, problem, cell, run), _open(settings, cell)
+    hierarchy = prior(settings.movielens, open_, rows.clusters)
+    moments = Moments.from_arrays(rows.task, rows.movies[rows.movie], rows.reward)
+    return World(
+        hierarchy,
+        rows.clusters.means[rows.clusters.largest],
+        rows.theta,
+        moments.covering(Keys(np.arange(len(rows.theta)))),
+        rows.movies[rows.judged],
+        np.full(len(rows.theta), 1.0 / len(rows.theta)),
+    )
+
+
+def draw_rows(settings: Settings, problem: Problem, cell: Cell, run: int) -> Rows:
+    """Draw users, the rows of a log under uniform actions, and the contexts of the evaluation."""
+    config, open_ = settings.movielens, _open(settings, cell)
     rng = np.random.default_rng([settings.seed, cell.rows, run])
     clusters = clusters_of(settings, problem, open_, run)
-    hierarchy = prior(config, open_, clusters)
-    root = clusters.means[clusters.largest]
     theta = _users(settings, open_, problem, clusters, rng)
     movies = np.vstack([problem.movies, np.zeros((open_.unrated_movies, problem.movies.shape[1]))])
     task = rng.integers(config.tasks, size=cell.rows)
     if open_.rows_of_tasks == "even":
         task = np.arange(cell.rows) % config.tasks
-    candidates = movies[draw_contexts(movies, (cell.rows, config.actions), rng)]
-    moments = draw_moments(theta, task, candidates, config.noise_sd, rng)
-    judged = movies[draw_contexts(movies, (config.tasks, open_.evaluation_contexts, config.actions), rng)]
-    return World(hierarchy, root, theta, moments, judged, np.full(config.tasks, 1.0 / config.tasks))
+    candidates = draw_contexts(movies, (cell.rows, config.actions), rng)
+    action = rng.integers(config.actions, size=cell.rows)
+    phi = movies[candidates[np.arange(cell.rows), action]]
+    reward = draw_rewards(theta[task], phi, config.noise_sd, rng)
+    judged = draw_contexts(movies, (config.tasks, open_.evaluation_contexts, config.actions), rng)
+    return Rows(clusters, theta, movies, task, candidates, action, reward, judged)
+
+
+def _open(settings: Settings, cell: Cell) -> MovieLensOpen:
+    """Return the reading of a cell of the choices that the paper leaves open."""
+    config = settings.movielens
+    return config.open if cell.reading == AS_SET else config.reading(cell.reading)
 
 
 def clusters_of(settings: Settings, problem: Problem, open_: MovieLensOpen, run: int) -> Clusters:
@@ -171,16 +226,6 @@ def draw_contexts(movies: Array, shape: tuple[int, ...], rng: np.random.Generato
         if not repeated.any():
             return drawn
         drawn[repeated] = rng.integers(len(movies), size=(int(repeated.sum()), shape[-1]))
-
-
-def draw_moments(
-    theta: Array, task: Codes, candidates: Array, noise_sd: float, rng: np.random.Generator
-) -> Moments:
-    """Draw a log under uniform actions; return its moments, with every task."""
-    rows = np.arange(task.size)
-    phi = candidates[rows, rng.integers(candidates.shape[1], size=task.size)]
-    reward = draw_rewards(theta[task], phi, noise_sd, rng)
-    return Moments.from_arrays(task, phi, reward).covering(Keys(np.arange(len(theta))))
 
 
 def draw_rewards(theta: Array, phi: Array, noise_sd: float, rng: np.random.Generator) -> Array:
