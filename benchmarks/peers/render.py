@@ -33,9 +33,9 @@ more than the run allows, or a dense column for each of very many tasks.
 MOVIELENS = """\
 The logs of `hieropo reproduce` (`hieropo.reproduce.movielens`): a task is one of 100 users of the largest cluster, each
 row offers ten movies of MovieLens 1M, and one of them was logged at random. The features are the movie's ten factors,
-the expected reward is their product with the user's, and policies are judged by it in 100 further sets of ten movies for
-each user. Every variance is learned from the log; the paper's learners know theirs. Seeds are runs. Methods that take
-no features of actions say so; "SQL, best action for all" takes the offered movie with the best mean.
+the expected reward is their product with the user's, and policies are judged by it in 100 further sets of ten movies
+for each user. Every variance is learned from the log; the paper's learners know theirs. Seeds are runs. Methods that
+take no features of actions say so; "SQL, best action for all" takes the offered movie with the best mean.
 """
 EQUAL = 0.00005  # a lead that no digit of the table shows
 NOT_TRIED, NO_ESTIMATES = "not tried", "no estimates"
@@ -427,6 +427,12 @@ def about(document: Results) -> str:
     waiting = unreached(document["results"])
     if waiting:
         kind += f" It was stopped before all of these methods had all logs: {'; '.join(waiting)}."
+    taken = document["results"].get("earlier")
+    if taken and taken["cells"]:
+        kind += (
+            f" {taken['cells']} cells that it did not reach are of the run of {taken['made']} on the same logs, with "
+            f"{taken['seeds']} seeds."
+        )
     return (
         f"{kind} {record.origin(document)} Run by `benchmarks/peers/run.py`, rendered by `benchmarks/peers/render.py`, "
         "not edited by hand.\n"

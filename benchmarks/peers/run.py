@@ -34,6 +34,7 @@ ROOT = paths.ROOT
 QUICK_STUDIES = ("kenya", "oralytics", "star_grades")
 ONE_LARGE = Lock()  # two logs of ten million rows at once would need more memory than a machine may have
 LARGE = 5_000_000
+UNREACHED = ("not run", "not reached", "budget spent", "no result")
 
 
 @dataclass(frozen=True)
@@ -277,11 +278,34 @@ def estimators(python: str) -> dict:
     return record.read("off_policy")["results"]
 
 
+def taken_from(results: dict, earlier: Path | None) -> dict | None:
+    """Take what this run did not reach from the record of an earlier run of the same logs; say which run that is.
+
+    A world has the same logs by seed in every run, so that pairs of methods stay pairs.
+    """
+    if earlier is None:
+        return None
+    document, count = json.loads(earlier.read_text(encoding="utf-8")), 0
+    for name, before in document["results"]["methods"].items():
+        mine = results.get(name)
+        if mine is None:
+            continue
+        mine["capabilities"] = mine["capabilities"] or before["capabilities"]
+        for kind in ("worlds", "scale"):
+            for world, entry in before[kind].items():
+                if "error" not in entry and mine[kind].get(world, {}).get("error") in UNREACHED:
+                    mine[kind][world], count = entry, count + 1
+    return {"made": document["made"], "seeds": document["results"]["plan"]["seeds"], "cells": count}
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", default=os.environ.get("QUICK") == "1")
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--assemble", action="store_true")
+    parser.add_argument(
+        "--earlier", type=Path, help="record of a run from which cells are taken that this one did not reach"
+    )
     parser.add_argument("--methods", nargs="+")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "peers")
     parser.add_argument("--data", type=Path, default=os.environ.get("HIEROPO_DATA"))
@@ -315,11 +339,15 @@ def main() -> None:
     worlds = Logs("values", {**drawn, **halves}, studies)
     of_paper = Logs("movielens", paper(plan, work, given.data and Path(given.data)), {})
     with ThreadPoolExecutor(given.processes) as pool:
-        for method in sorted(methods, key=lambda method: method.tool.slow):
-            trials = str(work / "logs" / "capabilities")
+        trials, in_turn = (
+            str(work / "logs" / "capabilities"),
+            sorted(methods, key=lambda method: method.tool.slow),
+        )
+        for method in in_turn if of_paper.folders else ():
+            movies[method.name] = pool.submit(values, method, plan, work, of_paper, features=True)
+        for method in in_turn:
             judged[method.name] = pool.submit(values, method, plan, work, worlds, capabilities=trials)
-            if of_paper.folders:
-                movies[method.name] = pool.submit(values, method, plan, work, of_paper, features=True)
+        for method in in_turn:
             large[method.name] = pool.submit(scale, method, plan, work, sizes)
     results = {}
     for method in methods:
@@ -327,11 +355,13 @@ def main() -> None:
         if of_paper.folders:
             found["worlds"] |= movies[method.name].result()["worlds"]
         results[method.name] = {**found, "scale": large[method.name].result()}
+    taken = taken_from(results, given.earlier)
     for method in methods:
         results[method.name]["lines"] = user_lines(method.tool.adapter, method.tool.methods[method.name])
     obp = next((method.python for method in methods if method.tool.environment == "sb-obp"), None)
     record.write("peers", {
         "plan": asdict(plan), "ours": OURS, "tools": tools, "methods": results,
+        "earlier": taken,
         "studies": {name: len(study.reward) for name, study in studies.items()},
         "estimators": compared(obp, plan),
     }, load=load)  # fmt: skip

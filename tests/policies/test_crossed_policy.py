@@ -380,9 +380,9 @@ def test_drawing_all_coefficients_together_is_drawing_from_the_joint_laws() -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [100, 3000])
+@pytest.mark.parametrize(("limit", "size"), [("_KEPT", 100), ("_KEPT", 3000), ("_KEPT_FOR_TABLE", 3000)])
 def test_a_mixture_answers_the_same_whether_its_parts_are_kept_or_made_again(
-    size: int, monkeypatch: pytest.MonkeyPatch
+    limit: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from hieropo.estimation.crossed import mixture as crossed_mixture
 
@@ -391,9 +391,11 @@ def test_a_mixture_answers_the_same_whether_its_parts_are_kept_or_made_again(
     hierarchies = integrate_crossed(units)
     kept = condition_hierarchies(units, hierarchies)
     means = kept.table().means
-    monkeypatch.setattr(crossed_mixture, "_KEPT", 0)
+    assert "_kept" in vars(kept)
+    monkeypatch.setattr(crossed_mixture, limit, 0)
     again = condition_hierarchies(units, hierarchies)
     np.testing.assert_array_equal(again.table().means, means)
+    assert "_kept" not in vars(again)
     np.testing.assert_array_equal(again.table().covs, kept.table().covs)
     assert again.log_evidence == kept.log_evidence
 

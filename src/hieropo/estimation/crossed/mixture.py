@@ -87,6 +87,8 @@ _SHAPE_UNITS = 4_000  # units that relative sizes are learned from
 _TOLD_UNITS = 8_192  # units of a part of the tasks that may tell the standard deviations of a similar log
 _WIDE = 16  # columns from which the arithmetic of one hierarchy outweighs its calls
 _KEPT = 2**26  # doubles of all conditioned nodes together that are kept between views
+_MIXED_AT_ONCE = 1_024  # tasks
+_KEPT_FOR_TABLE = 2**24  # of those up to which the table keeps them; of more it needs one node at a time
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -426,9 +428,14 @@ class CrossedMixture:
 
     def _tables(self) -> Iterator[PosteriorTable]:
         """Yield the table of units under each hierarchy, one on each processor at once where they have many columns."""
-        if self.moments.unit_dim < _WIDE or "_kept" in self.__dict__ or self.hierarchy.determined:
-            for part in self.parts():
+        doubles = self._doubles * self.weights.size
+        if "_kept" in self.__dict__ or doubles <= min(_KEPT, _KEPT_FOR_TABLE):
+            yield from (part.table() for part in self._kept)
+            return
+        if self.moments.unit_dim < _WIDE or self.hierarchy.determined:
+            for part in self._conditioned():
                 yield part.table()
+                del part  # before the next one is made
             return
         _ = self._prepared
         step = processors()
@@ -490,14 +497,18 @@ class CrossedMixture:
 
     @cached_property
     def _table(self) -> PosteriorTable:
+        priors: list[tuple[Array, Array]] = []
+
         def arrays() -> Iterator[tuple[Array, Array]]:
             for table in self._tables():
-                means = np.concatenate([table.means, table.prior_means[None]])
-                yield means, np.concatenate([table.covs, table.prior_covs[None]])
+                priors.append((table.prior_means, table.prior_covs))
+                yield table.means, table.covs
+                del table  # before the next one is made
 
         mean, covs = _mixed_arrays(self.weights, arrays(), self.moments.unit_dim)
+        prior_mean, prior_cov = _mixed_arrays(self.weights, iter(priors), self.moments.unit_dim)
         rows = self.moments.rows.sum(axis=1)
-        return PosteriorTable(self.moments.keys, mean[:-1], covs[:-1], rows, mean[-1], covs[-1])
+        return PosteriorTable(self.moments.keys, mean, covs, rows, prior_mean, prior_cov)
 
     def __repr__(self) -> str:
         none = self.hierarchy.no_effect
@@ -505,20 +516,29 @@ class CrossedMixture:
 
 
 def _mixed_arrays(weights: Array, laws: Iterator[tuple[Array, Array]], p: int) -> tuple[Array, Array]:
-    """Means (..., p) and packed covariances (..., p (p + 1) / 2) of mixtures, from those under each hierarchy."""
+    """Means (..., p) and packed covariances (..., p (p + 1) / 2) of mixtures, from those under each hierarchy.
+
+    Products are formed for some tasks at a time, so that no more than the sums are held for all.
+    """
     i, j = triangle(p)
     first, cov = next(laws)  # squares of differences from the first keep digits
     if weights.size == 1:
         return first, cov
     mean, covs = np.zeros_like(first), weights[0] * cov
     square = np.zeros_like(cov)
+    del cov
+    pieces = [slice(start, start + _MIXED_AT_ONCE) for start in range(0, len(first), _MIXED_AT_ONCE)]
     for weight, (part_mean, part_cov) in zip(weights[1:], laws, strict=True):
-        away = part_mean - first
-        mean += weight * away
-        covs += weight * part_cov
-        square += weight * away[..., i] * away[..., j]
-    covs += square - mean[..., i] * mean[..., j]
-    return first + mean, covs
+        for piece in pieces:
+            away = part_mean[piece] - first[piece]
+            mean[piece] += weight * away
+            covs[piece] += weight * part_cov[piece]
+            square[piece] += weight * away[..., i] * away[..., j]
+        del part_mean, part_cov
+    for piece in pieces:
+        covs[piece] += square[piece] - mean[piece][..., i] * mean[piece][..., j]
+    mean += first
+    return mean, covs
 
 
 class _MixtureOfPart(CrossedMixture):
