@@ -51,7 +51,7 @@ docs-serve: docs  ## build the documentation and show it at http://localhost:800
 browser: docs $(BROWSER) chromium  ## reports and the site in chromium: errors, axe, phone width; prints times
 	HIEROPO_BROWSER=1 $(BIN)/python -m pytest -s -q tests/browser
 
-peers: $(PLOTS) lme4  ## hieropo beside other tools on the same logs: docs/results/peers.md (QUICK=1: a quarter of an hour)
+peers: $(PLOTS) lme4  ## hieropo beside other tools on the same logs: docs/results/peers.md (QUICK=1: ten minutes)
 	$(BIN)/python benchmarks/peers/run.py
 	$(BIN)/python benchmarks/peers/render.py
 	$(BIN)/python benchmarks/readme.py

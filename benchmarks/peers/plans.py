@@ -36,10 +36,10 @@ QUICK = Plan(
     seeds=5,
     halves=5,
     seconds=5,
-    budget=60,
+    budget=40,
     slow_seconds=5,
-    slow_budget=60,
-    scale_seconds=60,
+    slow_budget=45,
+    scale_seconds=40,
     memory=6,
 )
 FULL = Plan(

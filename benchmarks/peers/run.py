@@ -2,11 +2,11 @@
 
     python benchmarks/peers/run.py [--quick] [--methods NAME ...] [--work DIR] [--data DIR] [--processes N]
 
-``make peers`` runs this and render.py; ``QUICK=1 make peers`` takes about a quarter of an hour on two processors, and
-the installations once. Each peer has an environment of its own, made by pip from ``requirements``. A method gets its
+``make peers`` runs this and render.py; ``QUICK=1 make peers`` takes about ten minutes on two processors, and the
+installations once. Each peer has an environment of its own, made by pip from ``requirements``. A method gets its
 logs through the contract of ``adapters/contract.py``; one that fails, or takes more CPU seconds or memory than
 allowed, is in the table with its error. ``--resume`` keeps the finished jobs of an earlier run with the same folder;
-``--assemble`` runs nothing and takes what is there.
+``--assemble`` runs nothing and takes what is there. ``--seeds``, ``--budget`` and the like cut the plan (``plans.py``).
 """
 
 import argparse

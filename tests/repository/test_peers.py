@@ -63,6 +63,109 @@ def test_verdict_compares_with_one_standard_error(load: Load, lead: float, error
     assert load("render").verdict(lead, error) == words
 
 
+# -- actions with features ---------------------------------------------------------------------------------------------
+
+
+class BestFeature:
+    """The offered action with the largest first feature."""
+
+    def fit(self, log: Any) -> None:
+        assert np.array_equal(log.features[log.action][:, 0], log.reward)
+
+    def choose(self, requests: Any) -> np.ndarray:
+        scores = requests.features[requests.offered][:, :, 0]
+        return np.take_along_axis(requests.offered, scores.argmax(axis=1)[:, None], axis=1)[:, 0]
+
+
+@pytest.fixture
+def offers(load: Load, tmp_path: Path) -> Path:
+    """A run of the paper's setting: the reward of a movie is its first feature, for each of two tasks."""
+    rng = np.random.default_rng(0)
+    movies = rng.standard_normal((6, 2))
+    offered = np.array([rng.permutation(6)[:3] for _ in range(40)])
+    rows = load("peer_logs").movielens.Rows(
+        clusters=None, theta=np.array([[1.0, 0.0], [1.0, 0.0]]), movies=movies, task=np.arange(20) % 2,
+        candidates=offered[:20], action=np.arange(20) % 3,
+        reward=movies[offered[:20][np.arange(20), np.arange(20) % 3], 0], judged=offered[20:].reshape(2, 10, 3),
+    )  # fmt: skip
+    load("peer_logs").movielens_folder(rows, tmp_path / "movielens-500-0")
+    return tmp_path / "movielens-500-0"
+
+
+def test_choices_among_offered_actions_are_judged_by_their_expected_rewards(load: Load, offers: Path) -> None:
+    job = {"method": "x", "logs": [str(offers)], "result": str(offers / "r.json"), "features": True}
+    (offers / "job.json").write_text(json.dumps(job))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["adapter", str(offers / "job.json")])
+        load("contract").run({"x": Best}, {"x": BestFeature})
+        (entry,) = json.loads((offers / "r.json").read_text())["logs"]
+        score = load("judge").score_folder(offers, entry["chosen"])
+        assert score.gain == pytest.approx(score.best)
+        assert score.best > 0
+        load("contract").run({"x": Best})
+    (entry,) = json.loads((offers / "r.json").read_text())["logs"]
+    assert load("render").words(entry["error"]) == "no features of actions"
+
+
+def test_an_action_that_was_not_offered_is_no_choice(load: Load) -> None:
+    offered = np.array([[4, 7], [7, 1]])
+    assert load("judge").positions(offered, np.array([7, 7])).tolist() == [1, 0]
+    with pytest.raises(ValueError, match="1 of 2 actions were not offered"):
+        load("judge").positions(offered, np.array([7, 4]))
+
+
+# -- the plan ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_says_where_a_plan_was_cut(load: Load) -> None:
+    plans = load("plans")
+    assert plans.cuts(vars(plans.FULL)) == []
+    cut = plans.replace(plans.FULL, seeds=10, scale_seconds=180)
+    assert plans.cuts(vars(cut)) == [
+        "10 seeds in place of 20",
+        "180 CPU s for a log of the scale in place of 900",
+    ]
+    assert cut.for_tool(slow=True).seconds == cut.slow_seconds
+    assert cut.for_tool(slow=False) is cut
+
+
+def test_a_log_that_must_take_too_long_is_not_tried(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = load("run")
+    tried = []
+
+    def job(method: Any, folders: list[Path], work: Path, label: str, **limits: Any) -> dict[str, Any]:
+        del method, folders, work, limits
+        tried.append(label)
+        world = load("peer_logs").ALL[label].world
+        return {
+            "logs": [{"rows": world.tasks * world.rows, "fit_seconds": world.tasks / 50, "decide_seconds": 0}]
+        }
+
+    monkeypatch.setattr(run, "job", job)
+    monkeypatch.setattr(run, "simulated_result", lambda entries: {"entries": entries})
+    folders = {f"by-tasks-{tasks}": [Path()] for tasks in (100, 1_000, 10_000, 100_000)}
+    found = run.scale(None, load("plans").QUICK, Path(), folders)
+    assert tried == ["by-tasks-100", "by-tasks-1000"]
+    assert found["by-tasks-10000"] == {"error": "not tried: a smaller log took 20 CPU s"}
+
+
+def test_cells_that_a_run_did_not_reach_are_those_of_an_earlier_one(load: Load, tmp_path: Path) -> None:
+    run = load("run")
+    before = {
+        "capabilities": {"x": "yes"},
+        "worlds": {"a": {"n": 1}, "b": {"n": 1}},
+        "scale": {"c": {"n": 1}},
+    }
+    document = {"made": "then", "results": {"plan": {"seeds": 5}, "methods": {"m": before, "gone": before}}}
+    (tmp_path / "peers.json").write_text(json.dumps(document))
+    mine = {"m": {"capabilities": None, "worlds": {"a": {"error": "not run"}, "b": {"error": "KeyError: 3"}},
+                  "scale": {"c": {"n": 2}}}}  # fmt: skip
+    assert run.taken_from(mine, tmp_path / "peers.json") == {"made": "then", "seeds": 5, "cells": 1}
+    assert mine["m"] == {
+        "capabilities": {"x": "yes"}, "worlds": {"a": {"n": 1}, "b": {"error": "KeyError: 3"}}, "scale": {"c": {"n": 2}}
+    }  # fmt: skip
+
+
 # -- the contract ------------------------------------------------------------------------------------------------------
 
 
@@ -160,9 +263,9 @@ def test_leads_are_of_the_seeds_that_both_methods_reached(load: Load) -> None:
         return {"scores": [{"gain": gain, "best": 10.0, "harmed": 0.0} for gain in gains]}
 
     assert render.lead_over(entry(1, 2, 9, 9), entry(2, 4)) == (pytest.approx(-15), pytest.approx(5))
-    worlds = {"ours": entry(1, 2, 9, 9), "few": entry(90), "half": entry(0, 0)}
+    worlds = {"ours": entry(1, 2, 9, 9), "also": entry(9, 9, 9, 9), "few": entry(90), "half": entry(0, 0)}
     results = {
-        "ours": "ours", "studies": {}, "plan": {"seeds": 4},
+        "ours": "ours", "studies": {}, "plan": {"seeds": 4}, "tools": {"hieropo": {"methods": ["ours", "also"]}},
         "methods": {name: {"worlds": {"plain": found}} for name, found in worlds.items()},
     }  # fmt: skip
     ((_, best, difference, words),) = render.verdict_rows(results)

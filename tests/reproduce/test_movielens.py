@@ -363,6 +363,11 @@ def test_a_world_has_the_users_of_the_largest_cluster_and_their_rewards(setup: A
     assert np.array_equal(world.root, clusters.means[clusters.largest])
     assert world.candidates.shape == (8, 20, 4, 2)
     assert world.moments.n_rows == 200
+    rows = movielens.draw_rows(once, problem, movielens.Cell(200), 0)
+    assert np.array_equal(rows.movies[rows.judged], world.candidates)
+    mine = rows.task == 3
+    phi = rows.movies[rows.candidates[mine, rows.action[mine]]]
+    assert world.moments.cross(3) == pytest.approx(phi.T @ rows.reward[mine])
     # least squares on many rows of each task gives its theta back, with the noise that was asked for
     many = movielens.draw(once, problem, movielens.Cell(80_000), 0)
     for s in range(8):
