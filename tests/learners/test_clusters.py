@@ -140,6 +140,8 @@ def test_a_policy_without_clusters_is_evaluated_with_those_that_are_named(log) -
 def test_a_saved_policy_evaluates_as_the_learner_did(tmp_path, log, learner) -> None:
     path = learner.save(tmp_path / "policy")
     loaded = hieropo.load_learner(path)
+    with pytest.raises(InputError, match="a policy on disk does not hold its clusters"):
+        loaded.partial_fit(log)
     np.testing.assert_array_equal(loaded.cluster_correlation_, learner.cluster_correlation_)
     assert loaded.evaluate(log).to_dict()["by_weights"] == learner.evaluate(log).to_dict()["by_weights"]
 
@@ -177,6 +179,30 @@ def test_actions_without_coefficients_of_their_own_share_one_correlation() -> No
     assert learner.cluster_correlation_ == pytest.approx(0.5, abs=0.15)
 
 
+@pytest.mark.slow
+def test_partial_fit_joins_rows_of_a_cluster_that_both_logs_hold(log, learner) -> None:
+    order = np.random.default_rng(4).permutation(len(log))
+    learnt = HierOPO(logging="random").fit(log.take(order[:900]), **ROLES, pscore="p")
+    assert learnt.cluster_correlation_.any()
+    learnt.partial_fit(log.take(order[900:1200])).partial_fit(LogMoments.of(log.take(order[1200:]), **ROLES))
+    np.testing.assert_allclose(learnt.cluster_correlation_, learner.cluster_correlation_, atol=1e-6)
+    rows = learner.moments_.keys.require(learnt.moments_.tasks)
+    np.testing.assert_allclose(learnt.moments_.log_precision, learner.moments_.log_precision[rows], atol=1e-4)
+    one, other = learner.posterior_.table(), learnt.posterior_.table()
+    rows = one.keys.require(other.keys.values)
+    np.testing.assert_allclose(np.asarray(other.means), np.asarray(one.means)[rows], atol=1e-6)
+
+
+def test_partial_fit_takes_clusters_of_all_rows_or_of_none(log, learner) -> None:
+    plain = HierOPO("columns").fit(log, task="store", reward="profit", context=["p"])
+    with pytest.raises(SchemaError, match="known of all rows or of none"):
+        plain.partial_fit(log, cluster="session")
+    with pytest.raises(SchemaError, match="known of all rows or of none"):
+        learner.partial_fit(log, cluster=None)
+    with pytest.raises(InputError, match="does not go with precision"):
+        learner.partial_fit(log, pscore=None, precision="p")
+
+
 def test_clusters_that_cannot_be_used_are_refused(log, learner) -> None:
     with pytest.raises(SchemaError, match="given two roles, task and cluster"):
         HierOPO().fit(log, **{**ROLES, "cluster": "store"})
@@ -186,10 +212,6 @@ def test_clusters_that_cannot_be_used_are_refused(log, learner) -> None:
         HierOPO().fit(log, **ROLES, precision="p")
     with pytest.raises(InputError, match="is a baseline whose rows are independent"):
         FlatOPO().fit(log, **ROLES)
-    with pytest.raises(InputError, match="keep no sums of clusters"):
-        LogMoments.of(log, **ROLES)
-    with pytest.raises(InputError, match="Call fit with the rows of both logs"):
-        learner.partial_fit(log)
     with pytest.raises(InputError, match="Leave log out"):
         learner.explain(0, log=log)
     holed = log.set_column(3, "session", pa.array([None, *log["session"].to_pylist()[1:]], pa.int64()))

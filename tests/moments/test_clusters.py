@@ -6,7 +6,7 @@ import pytest
 from hieropo import InputError, MismatchError, per_action
 from hieropo._utils.packed import unpack
 from hieropo.moments.accumulation import Accumulator
-from hieropo.moments.clusters import ClusterAccumulator, correlated, drawn_by_cluster
+from hieropo.moments.clusters import ClusterAccumulator, correlated, drawn_by_cluster, independent
 from hieropo.moments.units import UnitAccumulator
 from hieropo.rows.batches import Batch, Roles
 
@@ -50,7 +50,7 @@ def summed(batches, *, per_action=True, offset=None):
             total.add(batch.task, features.phi(batch.context, codes), batch.reward, batch.weight)
         clusters.add(batch, codes)
     moments = total.moments()
-    return moments, clusters.sums(moments)
+    return moments, clusters.table().at(moments)
 
 
 def by_brute_force(log, task, action, rho, *, offset=(0.0, 0.0), weighted=False):
@@ -99,6 +99,67 @@ def test_clusters_of_all_actions_share_one_correlation_where_actions_share_coeff
         same = log["cluster"][rows][:, None] == log["cluster"][rows]
         expected = z.T @ np.linalg.solve(0.4 * same + 0.6 * np.eye(rows.size), z)
         np.testing.assert_allclose(unpack(result.sums[row], 8), expected, rtol=1e-10, atol=1e-10)
+
+
+def table_of(log, rows=slice(None), *, features=FEATURES, offset=None):
+    clusters = ClusterAccumulator(features, None if offset is None else np.tile(offset, 3), per_action=True)
+    batch = batch_of(log, np.arange(200)[rows])
+    clusters.add(batch, features.action_codes(batch.action))
+    return clusters.table()
+
+
+def by_ids(table):
+    keys = zip(table.tasks.values[table.task], table.action, table.ids.values[table.cluster], strict=True)
+    return dict(zip(((str(t), int(a), c) for t, a, c in keys), table.sums, strict=True))
+
+
+def same(one, other, atol=1e-10):
+    first, second = by_ids(one), by_ids(other)
+    assert first.keys() == second.keys()
+    for key, sums in first.items():
+        np.testing.assert_allclose(second[key], sums, rtol=1e-12, atol=atol)
+
+
+def test_tables_of_parts_add_to_that_of_all_rows_in_any_order_and_subtract_again() -> None:
+    log, part = a_log(), np.random.default_rng(2).integers(5, size=200)
+    parts = [table_of(log, part == k) for k in (3, 0, 4, 1, 2)]
+    whole, empty = table_of(log), table_of(log, slice(0, 0))
+    same(parts[0].together(parts), whole)
+    same(empty + whole, whole)
+    same(whole + empty, whole)
+    assert len(whole - whole) == 0
+    same(whole - parts[0], parts[1].together(parts[1:]))
+    with pytest.raises(MismatchError, match="more rows of cluster"):
+        parts[0] - parts[1]
+
+
+def test_a_table_moves_to_another_offset_and_origin_as_its_rows_do() -> None:
+    log, offset = a_log(), np.array([100.0, 0.5])
+    same(table_of(log).around(offset), table_of(log, offset=offset))
+    far = FEATURES.recentred([7.0])
+    same(table_of(log, offset=offset).recentred(FEATURES, far).around(None), table_of(log, features=far))
+
+
+def test_sums_over_all_actions_are_those_of_the_features_of_the_map() -> None:
+    log = a_log()
+    clusters, batch = ClusterAccumulator(FEATURES, None, per_action=False), batch_of(log, np.arange(200))
+    clusters.add(batch, FEATURES.action_codes(batch.action))
+    same(table_of(log).dense(3), clusters.table())
+
+
+def test_ids_of_text_and_of_numbers_are_different_clusters() -> None:
+    log = a_log()
+    text = table_of({**log, "cluster": log["cluster"].astype(str).astype(object)})
+    both = table_of(log) + text
+    assert len(both) == 2 * len(table_of(log))
+    same(both - text, table_of(log))
+
+
+def test_moments_of_independent_rows_come_back() -> None:
+    moments, clusters = summed([batch_of(a_log(), np.arange(200))], offset=np.array([100.0, 0.5]))
+    back = independent(correlated(moments, clusters, RHO), clusters, RHO)
+    np.testing.assert_allclose(back.sums, moments.sums, rtol=1e-10, atol=1e-10)
+    assert not back.log_precision.any()
 
 
 def test_clusters_of_one_row_and_a_correlation_of_zero_change_nothing() -> None:

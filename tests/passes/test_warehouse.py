@@ -365,7 +365,7 @@ def test_a_filter_is_part_of_the_text(database: Database) -> None:
 
 
 REFUSED = {
-    "cluster": ({"cluster": "region"}, "moments keep no sums of clusters"),
+    "cluster": ({"cluster": "region"}, "its query sums tasks and actions, and no clusters"),
     "lists": ({"eligible": "region"}, "checked row by row"),
     "formula": ({"features": "device"}, "are a formula, whose levels and knots are learned from rows"),
     "list": ({"features": ["device"]}, "are a formula"),

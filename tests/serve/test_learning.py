@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import pytest
 from served_worlds import expected, rewards_of, run, wait_for_windows
 
-from hieropo import LogMoments, load_learner
+from hieropo import HierOPO, LogMoments, load_learner
 from hieropo.serve import Service, Settings
 from hieropo.serve.learning import RunningTotal, base_moments, current, learned, with_rows
 from hieropo.serve.messages import DecideRequest, Reward
@@ -175,3 +175,29 @@ def test_moments_of_a_fit_are_the_start(policy: Path) -> None:
     learner = load_learner(policy)
     again, _ = learned(base_moments(learner), learner)
     np.testing.assert_allclose(again.policy_.table.means, learner.policy_.table.means, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_rows_of_the_record_join_a_policy_whose_rows_formed_clusters(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    visit = np.repeat(np.arange(120), 4)
+    log = pa.table(
+        {
+            "store": visit // 10, "offer": rng.choice(["a", "b"], 120)[visit], "age": rng.normal(size=480),
+            "profit": rng.normal(size=120)[visit] + rng.normal(size=480), "visit": visit,
+        }
+    )  # fmt: skip
+    roles = {"task": "store", "action": "offer", "reward": "profit", "context": ["age"], "cluster": "visit"}
+    learner = HierOPO(logging="random").fit(log, **roles)
+    assert learner.cluster_correlation_ is not None
+    assert learner.cluster_correlation_.any()
+    again, _ = learned(base_moments(learner), learner)
+    np.testing.assert_allclose(again.policy_.table.means, learner.policy_.table.means, rtol=1e-9)
+    service = Service(
+        tmp_path / "state", Settings(window=10.0), policy=learner.save(tmp_path / "policy"), seed=1
+    )
+    sealed_in(service, [40])
+    total = service.state.summed().moments
+    assert total.n_rows == 520
+    assert total.roles.cluster is None
+    service.close()

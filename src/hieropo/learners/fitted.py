@@ -39,6 +39,7 @@ from hieropo.logs.arrow.result_table import ResultTable
 from hieropo.logs.bad_rows.rejects import Rejected, rejects_for
 from hieropo.model.crossed.task_noise import noise_variance
 from hieropo.model.task_levels import TaskLevels
+from hieropo.moments.clusters import ClusterTable
 from hieropo.moments.row_sketch import RowSketch
 from hieropo.passes.feature_choice import features_note
 from hieropo.passes.sharded import ShardedMoments
@@ -73,6 +74,7 @@ class Fitted:
     _sketch: RowSketch
     _seconds: Mapping[str, float]
     _shards: ShardedMoments | None = None  # of a fit to moments in shards
+    _clusters: ClusterTable | None = None  # of the rows so far; a loaded learner has none
 
     def restored(self, *, policy: LCBPolicy | GatedPolicy, roles: Roles, **parts: Any) -> Self:
         """Set the state of a fit from the parts of a saved policy, and return this learner."""

@@ -8,9 +8,9 @@ from hieropo.estimation.likelihoods import fit_by_sites
 from hieropo.estimation.sites import LogRows, SiteFit
 from hieropo.features.maps import FeatureMap
 from hieropo.logs.bad_rows.rejects import Rejects
-from hieropo.moments.clusters import ClusterSums
+from hieropo.moments.clusters import ClusterTable
 from hieropo.moments.statistics import Moments
-from hieropo.passes.clusters import cluster_sums
+from hieropo.passes.clusters import cluster_table
 from hieropo.passes.rows_in_memory import rows_in_memory
 from hieropo.rows.batches import Roles
 
@@ -18,7 +18,7 @@ from hieropo.rows.batches import Roles
 class FurtherReads(NamedTuple):
     """The results of further reads of a log; None without one."""
 
-    clusters: ClusterSums | None = None
+    clusters: ClusterTable | None = None
     rows: LogRows | None = None
 
 
@@ -36,7 +36,7 @@ def further_reads(
     """Read a log again, for a column of clusters or for a likelihood that is not Gaussian."""
     clusters = rows = None
     if roles.cluster is not None:
-        clusters = cluster_sums(source, roles, features, moments, rejects)
+        clusters = cluster_table(source, roles, features, moments, rejects)
     if likelihood != "gaussian":
         rows = rows_in_memory(source, roles, features, moments, rejects)
     return FurtherReads(clusters, rows)

@@ -14,7 +14,7 @@ from hieropo.doctor.examination import Finding
 from hieropo.doctor.fitting import of_counts, of_learning, of_moments, of_rows, raise_or_warn
 from hieropo.doctor.in_pass import PassStatistics
 from hieropo.doctor.rules import incumbent
-from hieropo.errors import InputError, SchemaError, UnknownActionError, warn
+from hieropo.errors import InputError, UnknownActionError, warn
 from hieropo.estimation.clusters import learn_correlations
 from hieropo.estimation.crossed.mixture import CrossedHierarchies, SpreadsSetting
 from hieropo.estimation.hyper.uncertainty import Uncertainty
@@ -40,6 +40,7 @@ from hieropo.learners.in_shards import (
     refuse_unsuitable,
     sums_to_learn_from,
 )
+from hieropo.learners.more_rows import check_same_columns, refuse_lost_clusters
 from hieropo.logging_policy.incumbents import (
     CLEAR,
     Logging,
@@ -54,12 +55,13 @@ from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.hierarchy import Hierarchy
 from hieropo.model.in_shards import PosteriorInShards
 from hieropo.model.task_levels import TaskLevels
-from hieropo.moments.clusters import ClusterSums, correlated
+from hieropo.moments.clusters import ClusterTable, correlated, independent
 from hieropo.moments.in_shards import AnyMoments, totals
 from hieropo.moments.recentring import at_final_origin
 from hieropo.moments.row_sketch import RowSketch
 from hieropo.moments.statistics import Moments
 from hieropo.passes.checkpoints import features_and_sums
+from hieropo.passes.clusters import check_cluster, cluster_table
 from hieropo.passes.designs import Design, read_design, sources_of
 from hieropo.passes.feasibility import warn_of_far, warn_of_gate, warn_of_ids
 from hieropo.passes.feature_choice import (
@@ -372,10 +374,8 @@ class HierOPO(Fitted, Estimator):
         self._seconds, self.rejected_, self._collected = {}, None, None
         self._actions_given = isinstance(self.features, FeatureMap)
         log = log.within(self.features) if has_origin(self.features) else log.at_final_origin()  # type: ignore[arg-type]  # a map
-        moments, summed = (
-            log.for_learning(per_action=self._per_action(log.features, log.roles, settings)),
-            log.summed,
-        )
+        per_action, summed = self._per_action(log.features, log.roles, settings), log.summed
+        moments = log.for_learning(per_action=per_action)
         rare: Iterable[Finding] = ()
         if log.moments.per_action:
             coefficients = settings.coefficients(log.features)
@@ -383,8 +383,9 @@ class HierOPO(Fitted, Estimator):
                 log.moments.rows.sum(axis=0), log.features.actions or (), log.roles, coefficients
             )
         return self._learn(
-            moments, log.features, log.roles, summed.task_levels, summed.sketch, settings, rare
-        )
+            moments, log.features, log.roles, summed.task_levels, summed.sketch, settings, rare,
+            FurtherReads(log.clusters_for_learning(per_action=per_action)),
+        )  # fmt: skip
 
     def _per_action(self, features: FeatureMap, roles: Roles, settings: Settings) -> bool:
         """Return True where moments are kept for each action; refuse features that contradict the settings."""
@@ -407,7 +408,7 @@ class HierOPO(Fitted, Estimator):
     def _check_roles(self, roles: Roles, settings: Settings) -> None:
         """Refuse columns that this learner cannot use."""
         settings.check_roles(roles)
-        _check_cluster(roles)
+        check_cluster(roles)
 
     def _check_settings(self) -> Settings:
         """Return the settings, checked before a long pass over the log."""
@@ -436,10 +437,13 @@ class HierOPO(Fitted, Estimator):
         """Add the rows of another log and learn again; the first call is the same as :meth:`fit`.
 
         The result equals one fit to all rows together, with the origin of the first log. Under the crossed prior new
-        actions join, and borrow from the others, unless a feature map or a hierarchy was given.
+        actions join, and borrow from the others, unless a feature map or a hierarchy was given. New rows of an old
+        cluster join it.
 
         Raises
         ------
+        InputError
+            The rows so far form clusters, and the learner was loaded: a policy on disk does not hold them.
         SchemaError
             The context, level or metadata columns differ from those of the first log.
         UnknownActionError
@@ -453,7 +457,7 @@ class HierOPO(Fitted, Estimator):
         """
         if not hasattr(self, "moments_"):
             return self.fit(log, y, lenient=lenient, rejects=rejects, **columns)
-        _refuse_more_of_clusters(self.roles_)
+        refuse_lost_clusters(self.roles_, self._clusters)
         refuse_in_shards(self._shards, "partial_fit")
         refuse_likelihood(
             self.likelihood, "partial_fit", "the rows so far would be needed again, and are not stored"
@@ -477,23 +481,29 @@ class HierOPO(Fitted, Estimator):
                 "with all rows again."
             )
         roles = replace(self.roles_, **self._encoded_context(columns))
-        for role, name in (("context", "context columns"), ("levels", "levels"), ("metadata", "metadata")):
-            if getattr(roles, role) != getattr(self.roles_, role):
-                raise SchemaError(
-                    f"This learner was fitted with the {name} {list(getattr(self.roles_, role))}, not "
-                    f"{list(getattr(roles, role))}. Give partial_fit the same columns, or call fit with all rows."
-                )
+        check_same_columns(roles, self.roles_)
         bad_rows = rejects_for(log, lenient=lenient, file=rejects)
         features, summed = self._sum_new_rows(log, roles, bad_rows, settings)
         new_tasks = summed.moments.tasks
         if (self.moments_.keys.locate(new_tasks) < 0).all():
             warn_of_ids(self.moments_.tasks[0], new_tasks[0], "new row")
         warn_of_gate(self.policy_)
-        moments = _with_actions_of(features, self.moments_, self.features_) + summed.moments
-        sketch = self._sketch + summed.sketch
+        before, clusters = self._independent_so_far(features)
+        if clusters is not None and summed.clusters is not None:
+            clusters = clusters + summed.clusters
         return self._learn(
-            moments, features, roles, summed.task_levels, sketch, self._with_later_rows(settings)
-        )
+            before + summed.moments, features, roles, summed.task_levels, self._sketch + summed.sketch,
+            self._with_later_rows(settings), reads=FurtherReads(clusters),
+        )  # fmt: skip
+
+    def _independent_so_far(self, features: FeatureMap) -> tuple[Any, ClusterTable | None]:
+        """Return the moments of the rows so far, as if independent, and their clusters, for a map with new actions."""
+        moments, clusters = self.moments_, self._clusters
+        if clusters is not None and self.cluster_correlation_ is not None:
+            moments = independent(moments, clusters.at(moments), self.cluster_correlation_)
+            if features.fingerprint != self.features_.fingerprint:
+                clusters = clusters.with_actions(action_positions(features, self.features_))
+        return _with_actions_of(features, moments, self.features_), clusters
 
     def _with_later_rows(self, settings: Settings) -> Settings:
         """Return the settings for rows that are added, and may be choices of this policy; warn of dropped evidence."""
@@ -522,7 +532,9 @@ class HierOPO(Fitted, Estimator):
         joining = per_action and self.known is None and not self._actions_given
         if stored is None:
             lenient, reread = bad_rows is not None, joining and checks_lists(roles, bad_rows)
-            source = opened_requests(log, self.features_, rereadable=reread, lenient=lenient)
+            source = opened_requests(
+                log, self.features_, rereadable=reread or roles.cluster is not None, lenient=lenient
+            )
             features = joined_actions(self.features_, source, roles, bad_rows) if reread else self.features_
             if bad_rows is not None:
                 bad_rows.features = features if reread or not joining else None
@@ -539,6 +551,9 @@ class HierOPO(Fitted, Estimator):
                 bad_rows.features = features
             self._collected = statistics.collected()
             self.rejected_ = None if bad_rows is None else bad_rows.rejected
+            if roles.cluster is not None:
+                table = cluster_table(source, roles, features, summed.moments, bad_rows)
+                summed = replace(summed, clusters=table)
             return features, summed
         _refuse_options_of_rows(bad_rows)
         self._collected = None
@@ -547,7 +562,8 @@ class HierOPO(Fitted, Estimator):
         mapped = stored.within(features)
         task_levels = self._task_levels + mapped.summed.task_levels
         moments = mapped.for_learning(per_action=per_action)
-        return features, replace(mapped.summed, moments=moments, task_levels=task_levels)
+        clusters = mapped.clusters_for_learning(per_action=per_action)
+        return features, replace(mapped.summed, moments=moments, task_levels=task_levels, clusters=clusters)
 
     def _settings_in_force(self) -> Settings:
         """Return the settings with the incumbent, and the noise of tasks, as the fit took them."""
@@ -622,7 +638,7 @@ class HierOPO(Fitted, Estimator):
         self.hierarchy_ = learned.hierarchy
         self.posterior_ = posterior
         self.policy_ = policy
-        self._shards = None
+        self._shards, self._clusters = None, reads.clusters
         for name in ("estimate", "learned"):
             self.__dict__.pop(f"{name}_", None)
             if getattr(learned, name) is not None:
@@ -670,7 +686,7 @@ class HierOPO(Fitted, Estimator):
     def _correlated(
         self,
         moments: Any,
-        clusters: ClusterSums | None,
+        clusters: ClusterTable | None,
         features: FeatureMap,
         task_levels: TaskLevels,
         settings: Settings,
@@ -690,8 +706,9 @@ class HierOPO(Fitted, Estimator):
         in_parts = (
             not task_levels.levels() and task_levels.metadata() is None and settings.logging != "frozen"
         )
-        correlation = learn_correlations(moments, clusters, learn, in_parts=in_parts)
-        return correlation, correlated(moments, clusters, correlation)
+        sums = clusters.at(moments)
+        correlation = learn_correlations(moments, sums, learn, in_parts=in_parts)
+        return correlation, correlated(moments, sums, correlation)
 
     def learned_from(
         self,
@@ -734,29 +751,6 @@ def _with_actions_of(features: FeatureMap, moments: Any, before: FeatureMap) -> 
     return moments.with_actions(
         action_positions(features, before), len(features.actions or ()), features.fingerprint
     )
-
-
-def _check_cluster(roles: Roles) -> None:
-    """Refuse clusters together with roles for which correlated rows are not derived."""
-    if roles.cluster is None:
-        return
-    for role in ("precision", "sampling_weight"):
-        if getattr(roles, role) is not None:
-            raise InputError(
-                f"cluster={roles.cluster!r} does not go with {role}={getattr(roles, role)!r}: the correlation within "
-                "clusters is derived for rows of equal variance that are no random sample. Leave one of the two "
-                "columns out."
-            )
-
-
-def _refuse_more_of_clusters(roles: Roles) -> None:
-    """Refuse further rows of a log whose rows form clusters."""
-    if roles.cluster is not None:
-        raise InputError(
-            f"partial_fit was called on a policy whose rows form clusters, column {roles.cluster!r}: rows of one "
-            "cluster may lie in both logs, and the policy does not store rows by cluster. Call fit with the rows of "
-            "both logs."
-        )
 
 
 _NO_ROWS = "they hold no rows, and sums of rewards do not show their law"

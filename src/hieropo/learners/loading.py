@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from hieropo._utils.blas_threads import one_blas_thread
-from hieropo.errors import ArtifactError
+from hieropo.errors import ArtifactError, MismatchError
 from hieropo.estimation.conditioning import condition_learned
 from hieropo.learners.baselines import FlatOPO, OracleOPO, PooledOPO
 from hieropo.learners.hieropo import HierOPO
@@ -14,6 +14,7 @@ from hieropo.learners.in_shards import sums_to_learn_from
 from hieropo.learners.saving import noise_identified
 from hieropo.model.gaussian import Gaussian
 from hieropo.model.task_levels import TaskLevels
+from hieropo.moments.clusters import correlated
 from hieropo.passes.log_moments import LogMoments, as_moments
 from hieropo.passes.sharded import ShardedMoments, as_shards
 from hieropo.rows.batches import Roles
@@ -155,7 +156,20 @@ def _moments_for(stored: StoredPolicy, log: Any) -> Any:
         made = LogMoments.of(log, features=stored.features, **columns)
     assert stored.features is not None
     assert stored.hierarchy is not None
-    return made.within(stored.features).for_learning(per_action=stored.hierarchy.per_action)
+    made, per_action = made.within(stored.features), stored.hierarchy.per_action
+    moments, correlation = (
+        made.for_learning(per_action=per_action),
+        stored.provenance.get("cluster_correlation"),
+    )
+    clusters = made.clusters_for_learning(per_action=per_action)
+    if correlation is None:
+        return moments
+    if clusters is None:
+        raise MismatchError(
+            f"{stored.path} was learned with the clusters {stored.provenance['columns']['cluster']!r}, and these "
+            "moments have none. Make the moments again with this column."
+        )
+    return correlated(moments, clusters.at(moments), np.array(correlation))
 
 
 def _posterior(stored: StoredPolicy, moments: Any) -> Any:

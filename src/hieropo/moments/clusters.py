@@ -10,7 +10,8 @@ cluster, the sums that generalised least squares needs are, by the inverse of th
     sum_i z_i z_i' becomes  (sum_i z_i z_i' - sum_c k_c S_c S_c') / (1 - rho),  k_c = rho / (1 - rho + n_c rho)
 
 and log det adds (n_c - 1) log(1 - rho) + log(1 - rho + n_c rho) to n_c log sigma^2. A row of weight k is k rows. The
-result is exact for given rho, in whatever order the rows come.
+result is exact for given rho, in whatever order the rows come. Sums S_c add, so that the rows of a cluster may lie in
+several logs: :class:`ClusterTable` keeps them by the ids of task, action and cluster.
 
 Where sums are kept per action, rho is that of the action, and clusters of two actions of a task are independent. That
 is for clusters whose action was drawn once. Where each row drew its own, the cause shifts all actions of the cluster
@@ -19,22 +20,26 @@ alike, and cancels in their comparison.
 Source: Searle, Casella and McCulloch, Variance Components, 1992, section 3.3.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hieropo._utils.arrays import Array, Codes
+from hieropo._utils.text import counted
 from hieropo.errors import InputError, MismatchError
 from hieropo.features.maps import FeatureMap
+from hieropo.moments.recentring import change_of
 from hieropo.moments.statistics import Moments, add_rows
 from hieropo.moments.units import one_action
 from hieropo.rows.batches import Batch
-from hieropo.rows.ids import Ids
-from hieropo.rows.keys import GrowingKeys
+from hieropo.rows.ids import Ids, plain
+from hieropo.rows.keys import GrowingKeys, Keys
 
 _ROOM = 1024
+_ROUNDING = 1e-9  # share of subtracted rows, above their rounding error
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,6 +100,11 @@ class ClusterTotals:
         starts = np.flatnonzero(np.diff(code[order], prepend=-1))
         self._sums[code[order[starts]]] += np.add.reduceat(z[order], starts, axis=0)
 
+    @property
+    def ids(self) -> Keys:
+        """The ids of the clusters, by their numbers."""
+        return self._clusters.keys()
+
     def sums(self) -> Clustered:
         """Return the sums so far."""
         pairs = self._pairs.keys().values.astype(np.int64)
@@ -142,6 +152,170 @@ class ClusterSums:
         return ClusterSums(position[self.unit[rows]], self.action[rows], self.sums[rows], self.cluster[rows])
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ClusterTable:
+    """Sums of the rows of each cluster by the ids of task, action and cluster; tables of different rows add.
+
+    Parameters
+    ----------
+    tasks : Keys
+        Ids of tasks (m,).
+    ids : Keys
+        Ids of clusters (C,).
+    task, action, cluster : (u,) int array
+        Positions in ``tasks``, in the actions of the feature map (0 where sums are over all actions), and in ``ids``.
+        Each triple is there once.
+    sums : (u, p + 2) array
+        S_c, the sums of z = (phi, r - o' phi, 1).
+    offset : (p,) array or None
+        The offset o; None is 0.
+    """
+
+    tasks: Keys
+    ids: Keys
+    task: Codes
+    action: Codes
+    cluster: Codes
+    sums: Array
+    offset: Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __repr__(self) -> str:
+        return f"ClusterTable({counted(len(self), 'cluster')}, {counted(len(self.tasks), 'task')})"
+
+    @property
+    def dim(self) -> int:
+        """Features p of a unit."""
+        return int(self.sums.shape[1]) - 2
+
+    def __add__(self, other: Self) -> Self:
+        return self.together([self, other])
+
+    @classmethod
+    def together(cls, tables: Sequence[Self]) -> Self:
+        """Return the sum of tables, around the offset of the first."""
+        return cls._combined(tables)[0]
+
+    def __sub__(self, other: Self) -> Self:
+        """Return the sums without the rows of the other; clusters that lose all rows are left out.
+
+        Raises
+        ------
+        MismatchError
+            Rows are subtracted that were never added.
+        """
+        combined, counts = self._combined([self, other.scale(-1.0)])
+        n = combined.sums[:, -1]
+        left = np.flatnonzero(np.abs(n) > _ROUNDING * counts)
+        if (n[left] < 0).any():
+            row = left[np.argmax(n[left] < 0)]
+            raise MismatchError(
+                f"The subtracted moments have more rows of cluster "
+                f"{plain(combined.ids.id_of(int(combined.cluster[row])))!r} in task "
+                f"{plain(combined.tasks.id_of(int(combined.task[row])))!r} than the first moments. Are the two in the "
+                "wrong order, or were these rows subtracted before?"
+            )
+        return combined._at(left)
+
+    @classmethod
+    def _combined(cls, tables: Sequence[Self]) -> tuple[Self, Array]:
+        """Return the sum of tables, and the sum of the absolute numbers of rows of each of its clusters."""
+        first = tables[0]
+        tasks, ids, places, sums = first.tasks, first.ids, [], []
+        for table in tables:
+            tasks, task = tasks.union(table.tasks)
+            ids, cluster = ids.union(table.ids)
+            places.append(np.column_stack([task[table.task], table.action, cluster[table.cluster]]))
+            sums.append(table.around(first.offset).sums)
+        place, values = np.concatenate(places), np.concatenate(sums)
+        order = np.lexsort(place.T[::-1])
+        starts = np.flatnonzero(np.diff(place[order], axis=0, prepend=-1).any(axis=1))
+        if not starts.size:
+            return replace(first, tasks=tasks, ids=ids), np.zeros(0)
+        values = values[order]
+        task, action, cluster = place[order[starts]].T
+        combined = replace(
+            first, tasks=tasks, ids=ids, task=task, action=action, cluster=cluster,
+            sums=np.add.reduceat(values, starts, axis=0),
+        )  # fmt: skip
+        return combined, np.asarray(np.add.reduceat(np.abs(values[:, -1]), starts))
+
+    def _at(self, some: Any) -> Self:
+        """Return some of the sums; ids of clusters without sums are left out."""
+        used, cluster = np.unique(self.cluster[some], return_inverse=True)
+        return replace(
+            self, ids=Keys(self.ids.values[used]), task=self.task[some], action=self.action[some],
+            cluster=cluster.reshape(-1).astype(np.int64), sums=self.sums[some],
+        )  # fmt: skip
+
+    def select(self, tasks: Keys) -> Self:
+        """Return the clusters of these tasks alone."""
+        position = tasks.locate(self.tasks.values)
+        some = np.flatnonzero(position[self.task] >= 0)
+        return replace(self._at(some), tasks=tasks, task=position[self.task[some]])
+
+    def scale(self, factor: float) -> Self:
+        """Return the sums with every weight multiplied by a factor."""
+        return replace(self, sums=self.sums * factor)
+
+    def around(self, offset: Array | None) -> Self:
+        """Return the same sums for another offset o (p,)."""
+        zero, p = np.zeros(self.dim), self.dim
+        change = (zero if offset is None else offset) - (zero if self.offset is None else self.offset)
+        if not change.any():
+            return replace(self, offset=offset)
+        sums = self.sums.copy()
+        sums[:, p] -= sums[:, :p] @ change
+        return replace(self, sums=sums, offset=offset)
+
+    def recentred(self, first: FeatureMap, second: FeatureMap) -> Self:
+        """Return the sums of one map as those of an equivalent map; errors as of :func:`change_of`."""
+        if first == second:
+            return self
+        change, back = (change_of(*maps).astype(np.float64) for maps in ((first, second), (second, first)))
+        p, offset, sums = len(change), self.offset, self.sums.copy()
+        blocks = self.sums[:, : self.dim].reshape(len(sums), -1, p)
+        sums[:, : self.dim] += (blocks @ change.T).reshape(len(sums), -1)
+        if offset is not None:  # coefficients of phi~ = T phi are T^-T times those of phi
+            parts = offset.reshape(-1, p)
+            offset = (parts + parts @ back).reshape(-1)
+        return replace(self, sums=sums, offset=offset)
+
+    def with_actions(self, position: Codes) -> Self:
+        """Return the sums for a map in which action a is at ``position[a]``."""
+        return replace(self, action=position[self.action])
+
+    def dense(self, n_actions: int) -> Self:
+        """Return the sums of all d = K p features of the map, over all actions of a task."""
+        p, u = self.dim, len(self.sums)
+        full = np.zeros((u, n_actions * p + 2))
+        full[np.arange(u)[:, None], self.action[:, None] * p + np.arange(p)] = self.sums[:, :p]
+        full[:, -2:] = self.sums[:, -2:]
+        offset = None if self.offset is None else np.tile(self.offset, n_actions)
+        over_actions = replace(self, action=np.zeros_like(self.action), sums=full, offset=offset)
+        return self.together([over_actions])
+
+    def at(self, moments: Moments) -> ClusterSums:
+        """Return the sums by the units of the moments of the same rows, around their offset.
+
+        Raises
+        ------
+        UnknownTaskError
+            The moments lack a task.
+        MismatchError
+            They have other features.
+        """
+        if self.dim != moments.unit_dim or self.action.max(initial=0) >= moments.n_actions:
+            raise MismatchError(
+                f"Clusters of {self.dim} features do not fit {moments!r}: both must be sums of the same features."
+            )
+        row, table = np.asarray(moments.keys.require(self.tasks.values)), self.around(moments.unit_offset)
+        unit = row[self.task] * moments.n_actions + self.action
+        return ClusterSums(unit, self.action, table.sums, self.cluster)
+
+
 class ClusterAccumulator:
     """Sums rows by cluster, batch by batch; the mutable edge of a pass over a log.
 
@@ -159,7 +333,7 @@ class ClusterAccumulator:
         self._unit_map = one_action(features) if per_action else None
         self._actions = len(features.actions or ()) if per_action else 1
         self._dim = features.dim if self._unit_map is None else self._unit_map.dim
-        self._offset = None if offset is None else np.asarray(offset)[: self._dim]
+        self._offset = None if offset is None else np.array(offset)[: self._dim]
         self._tasks, self._totals = GrowingKeys(), ClusterTotals(self._dim + 2)
 
     def add(self, batch: Batch, codes: Codes | None, rows: Codes | None = None) -> None:
@@ -180,21 +354,13 @@ class ClusterAccumulator:
         task = self._tasks.rows(batch.task[every])
         self._totals.add(task * self._actions + block, batch.cluster[every], z)
 
-    def sums(self, moments: Moments) -> ClusterSums:
-        """Return the sums of all clusters, by the units of the moments of the same rows.
-
-        Raises
-        ------
-        UnknownTaskError
-            The moments lack a task.
-        """
-        totals = self._totals.sums()
-        row = np.asarray(moments.keys.require(self._tasks.keys().values))
-        present = np.flatnonzero(totals.sums[:, -1] > 0)
-        task, action = np.divmod(totals.unit[present], self._actions)
-        return ClusterSums(
-            row[task] * self._actions + action, action, totals.sums[present], totals.cluster[present]
-        )
+    def table(self) -> ClusterTable:
+        """Return the sums of all clusters, without rows of weight 0."""
+        totals, tasks = self._totals.sums(), self._tasks.keys()
+        task, action = np.divmod(totals.unit, self._actions)
+        table = ClusterTable(tasks, self._totals.ids, task, action, totals.cluster, totals.sums, self._offset)
+        present = totals.sums[:, -1] > 0
+        return table if present.all() else table._at(np.flatnonzero(present))
 
 
 def drawn_by_cluster(stratum: Codes, action: Codes, cluster: NDArray[Any], rng: np.random.Generator) -> bool:
@@ -252,12 +418,38 @@ def correlated(moments: Moments, clusters: ClusterSums, correlation: Array) -> M
         )
     if not rho.any():
         return moments
+    factors, log_det = _terms(clusters, rho)
+    sums = _with_means(moments, clusters, -factors, moments.unit_sums.copy())
+    sums /= (1.0 - rho)[:, None] if moments.per_action else 1.0 - rho
+    return replace(
+        moments, sums=sums, log_precision=moments.log_precision - _by_unit(moments, clusters, log_det)
+    )
+
+
+def independent(moments: Moments, clusters: ClusterSums, correlation: Array) -> Moments:
+    """Return the moments of the rows taken as independent: the inverse of :func:`correlated`, to rounding."""
+    rho = np.asarray(correlation, dtype=np.float64)
+    if not rho.any():
+        return moments
+    factors, _ = _terms(clusters, rho)
+    within = ((1.0 - rho)[:, None] if moments.per_action else 1.0 - rho) * moments.sums
+    sums = _with_means(moments, clusters, factors, within.reshape(moments.unit_sums.shape))
+    return replace(moments, sums=sums, log_precision=np.zeros_like(moments.log_precision))
+
+
+def _terms(clusters: ClusterSums, rho: Array) -> tuple[Array, Array]:
+    """Return k_c n_c^2 and log det of the correlation matrix of each cluster."""
     of_cluster, n = rho[clusters.action], clusters.size
     within = 1.0 - of_cluster
-    factors = -of_cluster / (within + n * of_cluster) * n * n
-    means = clusters.sums / n[:, None]
-    p = moments.unit_dim
-    sums = moments.unit_sums.copy()
+    return (
+        of_cluster / (within + n * of_cluster) * n * n,
+        (n - 1) * np.log(within) + np.log(within + n * of_cluster),
+    )
+
+
+def _with_means(moments: Moments, clusters: ClusterSums, factors: Array, sums: Array) -> Array:
+    """Return packed sums of units plus factors (u,) times z z' of the means of clusters, in the shape of moments."""
+    means, p = clusters.sums / clusters.size[:, None], moments.unit_dim
     add_rows(
         clusters.unit,
         np.ascontiguousarray(means[:, :p]),
@@ -265,10 +457,9 @@ def correlated(moments: Moments, clusters: ClusterSums, correlation: Array) -> M
         np.ascontiguousarray(factors),
         sums,
     )
-    sums = sums.reshape(moments.sums.shape)
-    sums /= (1.0 - rho)[:, None] if moments.per_action else 1.0 - rho
-    log_det = (n - 1) * np.log(within) + np.log(within + n * of_cluster)
-    log_precision = moments.log_precision - np.bincount(
-        clusters.unit, log_det, moments.unit_rows.size
-    ).reshape(moments.rows.shape)
-    return replace(moments, sums=sums, log_precision=log_precision)
+    return sums.reshape(moments.sums.shape)
+
+
+def _by_unit(moments: Moments, clusters: ClusterSums, values: Array) -> Array:
+    totals = np.bincount(clusters.unit, values, moments.unit_rows.size)
+    return np.asarray(totals.reshape(moments.rows.shape))

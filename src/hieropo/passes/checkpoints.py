@@ -278,9 +278,10 @@ def _features(
 def stored_sums(result: PassResult) -> Sums:
     """Return the sums of a pass as they are stored."""
     levels = list(result.task_levels.levels().values())
-    return Sums(result.moments, result.sketch, levels, result.task_levels.known)
+    return Sums(result.moments, result.sketch, levels, result.task_levels.known, result.clusters)
 
 
 def summed_from(stored: Sums, roles: Roles) -> PassResult:
     """Return the sums of a pass from stored sums."""
-    return PassResult(stored.moments, TaskLevels.of(roles, stored.levels, stored.known), stored.sketch)
+    levels = TaskLevels.of(roles, stored.levels, stored.known)
+    return PassResult(stored.moments, levels, stored.sketch, stored.clusters)

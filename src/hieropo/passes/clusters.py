@@ -2,17 +2,37 @@
 
 from typing import Any
 
+from hieropo.errors import InputError
 from hieropo.features.maps import FeatureMap
 from hieropo.logs.bad_rows.rejects import Rejects
 from hieropo.logs.reading import read
-from hieropo.moments.clusters import ClusterAccumulator, ClusterSums
+from hieropo.moments.clusters import ClusterAccumulator, ClusterTable
 from hieropo.moments.statistics import Moments
 from hieropo.rows.batches import Roles
 
 
-def cluster_sums(
+def check_cluster(roles: Roles) -> None:
+    """Refuse clusters together with roles for which correlated rows are not derived.
+
+    Raises
+    ------
+    InputError
+        Names both columns.
+    """
+    if roles.cluster is None:
+        return
+    for role in ("precision", "sampling_weight"):
+        if getattr(roles, role) is not None:
+            raise InputError(
+                f"cluster={roles.cluster!r} does not go with {role}={getattr(roles, role)!r}: the correlation within "
+                "clusters is derived for rows of equal variance that are no random sample. Leave one of the two "
+                "columns out."
+            )
+
+
+def cluster_table(
     source: Any, roles: Roles, features: FeatureMap, moments: Moments, rejects: Rejects | None = None
-) -> ClusterSums:
+) -> ClusterTable:
     """Return the sums of the clusters of a log.
 
     Parameters
@@ -39,4 +59,4 @@ def cluster_sums(
         if features.actions is not None:
             codes = features.action_codes(batch.action, first_row=batch.first_row)
         total.add(batch, codes)
-    return total.sums(moments)
+    return total.table()

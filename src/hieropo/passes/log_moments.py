@@ -19,11 +19,13 @@ from hieropo.features.terms.parsing import terms_of
 from hieropo.logs.bad_rows.rejects import Rejected, rejects_for
 from hieropo.logs.encoding import opened_log
 from hieropo.logs.reading import check_log
+from hieropo.moments.clusters import ClusterTable
 from hieropo.moments.recentring import at_final_origin, recentred
 from hieropo.moments.row_sketch import RowSketch
 from hieropo.moments.statistics import Moments
 from hieropo.moments.units import one_action
 from hieropo.passes.checkpoints import features_and_sums, stored_sums, summed_from
+from hieropo.passes.clusters import check_cluster, cluster_table
 from hieropo.passes.designs import Design, is_formula, read_design, sources_of
 from hieropo.passes.feasibility import refuse_too_large, warn_of_ids
 from hieropo.passes.feature_choice import FeatureChoice, check_choice, choice_name, has_origin
@@ -53,8 +55,8 @@ class LogMoments:
     roles : Roles
         The columns.
     summed : PassResult
-        Moments (per action where each action has its own coefficients), groups and metadata of the tasks, and a sketch
-        of the rows.
+        Moments (per action where each action has its own coefficients), groups and metadata of the tasks, a sketch
+        of the rows, and sums of clusters where a column of clusters was named.
     rejected : Rejected or None
         The rows of the log that were set aside; None of moments that were added, or read from disk.
 
@@ -102,7 +104,8 @@ class LogMoments:
         checkpoint : path, optional
             As of :meth:`HierOPO.fit`.
         **columns
-            Names of columns by role, as of :meth:`HierOPO.fit`.
+            Names of columns by role, as of :meth:`HierOPO.fit`. With ``cluster`` the sums of each cluster are kept by
+            its id, by one more read of the log.
 
         Raises
         ------
@@ -110,16 +113,11 @@ class LogMoments:
             The log cannot be used; the message says why, where, and what to do.
         """
         roles = _roles("of", features, columns)
-        if roles.cluster is not None:
-            raise InputError(
-                f"cluster={roles.cluster!r} was given for moments, which keep no sums of clusters, so that the "
-                "correlation within them cannot be learned later. Fit the log itself with this column, or leave it "
-                "out."
-            )
+        check_cluster(roles)
         bad_rows = rejects_for(log, lenient=lenient, file=rejects)
         opened = opened_log(log, features, rereadable=True, lenient=bad_rows is not None)
 
-        def read(design: Design) -> tuple[FeatureMap, PassResult, Roles]:
+        def read(design: Design) -> tuple[FeatureMap, PassResult, Design]:
             check_log(
                 design.source, design.roles, lenient=bad_rows is not None
             )  # before a pass finds the actions
@@ -127,13 +125,17 @@ class LogMoments:
                 design.source, design.choice, design.roles, has_per_action_sums, rejects=bad_rows,
                 checkpoint=checkpoint,
             )  # fmt: skip
-            return feature_map, summed, design.roles
+            return feature_map, summed, design
 
-        feature_map, summed, roles = read_design(
+        feature_map, summed, design = read_design(
             features, opened, roles, read, lenient=bad_rows is not None, once=checkpoint is not None
         )
-        result = cls(feature_map, roles, summed, None if bad_rows is None else bad_rows.rejected)
-        return result if has_origin(features) else result.at_final_origin()
+        result = cls(feature_map, design.roles, summed, None if bad_rows is None else bad_rows.rejected)
+        result = result if has_origin(features) else result.at_final_origin()
+        if design.roles.cluster is None:
+            return result
+        clusters = cluster_table(design.source, design.roles, result.features, result.moments, bad_rows)
+        return replace(result, summed=replace(result.summed, clusters=clusters))
 
     @classmethod
     def in_database(
@@ -294,6 +296,7 @@ class LogMoments:
         left, right = self.on(features), other.on(features)
         if len(left) and len(right) and (left.moments.keys.locate(right.tasks) < 0).all():
             warn_of_ids(left.tasks[0], right.tasks[0], "row of the second moments")
+        _warn_of_clusters(left, right)
         share = right.summed.sketch.share_in(left.summed.sketch)
         if share is not None and share > _SOME:
             warn(
@@ -322,21 +325,30 @@ class LogMoments:
             )
         moments = left.moments - right.moments
         _refuse_negative(moments, left.moments)
-        return type(self)(
-            features,
-            roles,
-            PassResult(moments, left.task_levels + right.task_levels, left.sketch - right.sketch),
-        )
+        clusters = None
+        if left.clusters is not None and right.clusters is not None:
+            clusters = left.clusters - right.clusters
+        levels, sketch = left.task_levels + right.task_levels, left.sketch - right.sketch
+        return type(self)(features, roles, PassResult(moments, levels, sketch, clusters))
 
     def on(self, features: FeatureMap) -> Self:
         """Return the same for a map that :func:`merged_map` made of this map and another."""
-        moments = moments_on(self.moments, self.features, features)
-        return replace(self, features=features, summed=replace(self.summed, moments=moments))
+        moments, clusters = moments_on(self.moments, self.features, features), self.summed.clusters
+        if clusters is not None:
+            clusters = _clusters_on(clusters, self.features, features)
+        return replace(
+            self, features=features, summed=replace(self.summed, moments=moments, clusters=clusters)
+        )
 
     def at_final_origin(self) -> Self:
         """Return the same at the final origin of these rows, as :func:`recentring.at_final_origin` chooses it."""
         moments, features = at_final_origin(self.moments, self.features)
-        return replace(self, features=features, summed=replace(self.summed, moments=moments))
+        clusters = self.summed.clusters
+        if clusters is not None:
+            clusters = clusters.recentred(self.features, features)
+        return replace(
+            self, features=features, summed=replace(self.summed, moments=moments, clusters=clusters)
+        )
 
     def within(self, features: FeatureMap) -> Self:
         """Return the same for a map that has all of its actions.
@@ -357,7 +369,10 @@ class LogMoments:
 
     def scale(self, factor: float) -> Self:
         """Return the moments with every weight multiplied by a positive ``factor``; below 1 it discounts old rows."""
-        return replace(self, summed=replace(self.summed, moments=self.moments.scale(factor)))
+        moments, clusters = self.moments.scale(factor), self.summed.clusters
+        if clusters is not None:
+            clusters = clusters.scale(float(factor))
+        return replace(self, summed=replace(self.summed, moments=moments, clusters=clusters))
 
     def without(self, tasks: object) -> Self:
         """Return the moments without these tasks; no sum of their rows remains.
@@ -375,7 +390,10 @@ class LogMoments:
         kept = np.delete(moments.tasks, gone)
         left = moments.select(kept)
         task_levels = self.summed.task_levels.without(moments.tasks[gone].tolist())
-        return replace(self, summed=PassResult(left, task_levels, RowSketch.unknown(round(left.n_rows))))
+        sketch, clusters = RowSketch.unknown(round(left.n_rows)), self.summed.clusters
+        if clusters is not None:
+            clusters = clusters.select(left.keys)
+        return replace(self, summed=PassResult(left, task_levels, sketch, clusters))
 
     def for_learning(self, *, per_action: bool) -> Moments:
         """Return the moments per action where ``per_action``, else of all features of the map.
@@ -395,6 +413,13 @@ class LogMoments:
                 "'per-action' or 'indicator'."
             )
         return moments
+
+    def clusters_for_learning(self, *, per_action: bool) -> ClusterTable | None:
+        """Return the sums of clusters that go with :meth:`for_learning`; None without a column of clusters."""
+        clusters = self.summed.clusters
+        if clusters is None or per_action or not self.moments.per_action:
+            return clusters
+        return clusters.dense(self.moments.n_actions)
 
     def check(self, features: FeatureChoice, columns: Mapping[str, Any]) -> None:
         """Raise MismatchError for named features or columns that differ from those of these moments.
@@ -453,6 +478,31 @@ def moments_on(moments: Moments, first: FeatureMap, features: FeatureMap) -> Mom
         return moved
     place = action_positions(features, at_origin)
     return moved.with_actions(place, len(features.actions or ()), features.fingerprint)
+
+
+def _clusters_on(clusters: ClusterTable, first: FeatureMap, features: FeatureMap) -> ClusterTable:
+    """Return sums of clusters as :func:`moments_on` returns moments."""
+    at_origin = with_origin_of(first, features)
+    moved = clusters.recentred(first, at_origin)
+    if features.fingerprint == at_origin.fingerprint:
+        return moved
+    return moved.with_actions(action_positions(features, at_origin))
+
+
+def _warn_of_clusters(left: LogMoments, right: LogMoments) -> None:
+    """Warn where no cluster is in both moments, and their ids have different types."""
+    one, other = left.summed.clusters, right.summed.clusters
+    if one is None or other is None or not len(one) or not len(other):
+        return
+    if (one.ids.locate(other.ids.values) < 0).all():
+        first, second = plain(one.ids.id_of(0)), plain(other.ids.id_of(0))
+        if type(first) is not type(second):
+            warn(
+                f"No cluster is in both moments: the ids of column {left.roles.cluster!r} are of type "
+                f"{type(first).__name__} in the first, such as {first!r}, and of type {type(second).__name__} in the "
+                f"second, such as {second!r}. Rows of one cluster in both count as two clusters. If some clusters are "
+                "in both logs, make both moments with ids of one type."
+            )
 
 
 def has_per_action_sums(features: FeatureMap) -> bool:

@@ -46,6 +46,7 @@ from hieropo._utils.text import counted
 from hieropo.errors import ArtifactError, InputError, MismatchError, warn
 from hieropo.features.maps import FeatureMap, merged_map
 from hieropo.model.task_levels import TaskLevels
+from hieropo.moments.clusters import ClusterTable
 from hieropo.moments.in_shards import MomentsInShards, Run, total_of
 from hieropo.moments.recentring import at_final_origin
 from hieropo.moments.row_sketch import RowSketch
@@ -103,8 +104,9 @@ def _at(moments: LogMoments, rows: NDArray[Any]) -> LogMoments:
     part, levels = moments.moments.at(rows), moments.summed.task_levels
     if moments.roles.levels or moments.roles.metadata:
         levels = levels.without(np.delete(moments.tasks, rows).tolist())
-    sketch = RowSketch.unknown(round(part.n_rows))
-    return LogMoments(moments.features, moments.roles, PassResult(part, levels, sketch))
+    sketch, clusters = RowSketch.unknown(round(part.n_rows)), moments.summed.clusters
+    some = None if clusters is None else clusters.select(part.keys)
+    return LogMoments(moments.features, moments.roles, PassResult(part, levels, sketch, some))
 
 
 @dataclass(frozen=True, eq=False)
@@ -646,7 +648,13 @@ def _joined(parts: Sequence[LogMoments]) -> LogMoments:
     some = [part for part in parts if len(part)] or list(parts[:1])
     joined = side_by_side([part.moments for part in some])
     levels = reduce(TaskLevels.__add__, (part.summed.task_levels for part in some))
-    result = PassResult(joined, levels, RowSketch.unknown(round(joined.n_rows)))
+    clusters = [part.summed.clusters for part in some if part.summed.clusters is not None]
+    result = PassResult(
+        joined,
+        levels,
+        RowSketch.unknown(round(joined.n_rows)),
+        ClusterTable.together(clusters) if clusters else None,
+    )
     return LogMoments(some[0].features, some[0].roles, result)
 
 

@@ -19,6 +19,7 @@ from hieropo.logs.bad_rows.rejects import Rejects
 from hieropo.logs.reading import checked_batch, usable_records
 from hieropo.model.task_levels import TaskLevels
 from hieropo.moments.accumulation import Accumulator
+from hieropo.moments.clusters import ClusterTable
 from hieropo.moments.column_pass import ColumnPass, clean_rows
 from hieropo.moments.row_sketch import RowSketch, RowSketcher
 from hieropo.moments.statistics import Moments
@@ -48,16 +49,23 @@ class PassResult:
         Groups and metadata of the tasks.
     sketch : RowSketch
         A sketch of the rows.
+    clusters : ClusterTable or None
+        Sums of the clusters of the rows, where a further read made them.
     """
 
     moments: Any
     task_levels: TaskLevels
     sketch: RowSketch
+    clusters: ClusterTable | None = None
 
     def __add__(self, other: "PassResult") -> "PassResult":
+        clusters = None
+        if self.clusters is not None and other.clusters is not None:
+            clusters = self.clusters + other.clusters
         return PassResult(
-            self.moments + other.moments, self.task_levels + other.task_levels, self.sketch + other.sketch
-        )
+            self.moments + other.moments, self.task_levels + other.task_levels, self.sketch + other.sketch,
+            clusters,
+        )  # fmt: skip
 
 
 class Worker:

@@ -56,6 +56,8 @@ class RunningTotal:
 def base_moments(learner: HierOPO) -> LogMoments:
     """Return the moments that a fitted learner was learned from; their rows are none of the record's.
 
+    Where rows formed clusters, they are those of correlated rows, and each row of the record is a cluster of its own.
+
     Raises
     ------
     InputError
@@ -66,7 +68,7 @@ def base_moments(learner: HierOPO) -> LogMoments:
         name, "the service", "its refreshes add rewards to the moments of the fit, which holds others"
     )
     summed = PassResult(learner.moments_, learner._task_levels, RowSketch.none())
-    return LogMoments(learner.features_, learner.roles_, summed)
+    return LogMoments(learner.features_, replace(learner.roles_, cluster=None), summed)
 
 
 def without_rows(moments: LogMoments) -> LogMoments:

@@ -183,8 +183,8 @@ def _refuse_choice(features: FeatureChoice, roles: Roles) -> None:
         )
     if roles.cluster is not None:
         raise InputError(
-            f"cluster={roles.cluster!r} was given for moments, which keep no sums of clusters. Leave it out, or fit "
-            "the rows on one machine."
+            f"cluster={roles.cluster!r} was given, and Spark's workers make no sums of clusters. Leave it out, or make "
+            "the moments of the files with `hieropo moments --shards S --part K/N`."
         )
 
 

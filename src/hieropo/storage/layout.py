@@ -56,7 +56,7 @@ class Kind:
 
 
 POLICY = Kind("policy", "a policy", 8)
-SUMS = Kind("moments", "moments", 3)
+SUMS = Kind("moments", "moments", 4)
 CHECKPOINT = Kind("checkpoint", "a checkpoint", 3)
 SHARDS = Kind("shards", "sharded moments", 1)
 PLAN = Kind("plan", "a plan of sharded moments", 1)
@@ -64,6 +64,7 @@ TASKS = "tasks.arrow"
 LOOKUP = "lookup.arrow"
 MOMENTS = "moments.arrow"
 METADATA = "metadata.arrow"
+CLUSTERS = "clusters.arrow"
 NOISE = "noise.arrow"
 GATE = "gate.arrow"
 

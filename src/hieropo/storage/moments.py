@@ -13,6 +13,7 @@ from hieropo._utils.arrays import Array
 from hieropo._utils.packed import packed_size
 from hieropo.errors import ArtifactError
 from hieropo.features.maps import FeatureMap
+from hieropo.moments.clusters import ClusterTable
 from hieropo.moments.row_sketch import RowSketch
 from hieropo.moments.statistics import Moments
 from hieropo.rows.batches import Roles
@@ -40,12 +41,15 @@ class Sums:
         The parent of each child, level by level, from the tasks upwards.
     known : mapping
         Numbers (c,) known of each task; empty without metadata.
+    clusters : ClusterTable or None
+        Sums of the clusters of the rows.
     """
 
     moments: Moments
     sketch: RowSketch
     levels: Sequence[Mapping[Any, Any]] = ()
     known: Mapping[Any, Array] = field(default_factory=dict)
+    clusters: ClusterTable | None = None
 
 
 def flat(values: Any) -> Any:
@@ -179,6 +183,9 @@ def write_sums(folder: Path, prefix: str, sums: Sums) -> tuple[dict[str, Any], d
         name, values = f"{prefix}metadata.arrow", np.array(list(sums.known.values()), dtype=np.float64)
         columns = {"id": arrow.ids(id_array(list(sums.known), "task")), "values": arrow.numbers(values)}
         files[name] = arrow.write_table(folder / name, columns)
+    if sums.clusters is not None:
+        name = f"{prefix}{layout.CLUSTERS}"
+        files[name] = arrow.write_table(folder / name, _cluster_columns(sums.clusters, moments))
     entry = {
         "dim": moments.dim,
         "actions": moments.n_actions if moments.per_action else 0,
@@ -186,6 +193,7 @@ def write_sums(folder: Path, prefix: str, sums: Sums) -> tuple[dict[str, Any], d
         **({"short": short is not None} if moments.per_action else {}),
         "levels": len(sums.levels),
         "metadata": len(next(iter(sums.known.values()))) if sums.known else 0,
+        "clusters": sums.clusters is not None,
         "sketch": sums.sketch.to_dict(),
     }
     return entry, files
@@ -210,7 +218,38 @@ def read_sums(files: Files, prefix: str, entry: Mapping[str, Any], features: str
         file = files[f"{prefix}metadata.arrow"]
         values = file.array("values", "<f8", entry["metadata"])
         known = dict(zip(stored_ids(file, "id").values().tolist(), values, strict=True))
-    return Sums(moments, RowSketch.from_dict(entry["sketch"]), levels, known)
+    clusters = None
+    if entry.get("clusters"):
+        clusters = _read_clusters(files[f"{prefix}{layout.CLUSTERS}"], moments)
+    return Sums(moments, RowSketch.from_dict(entry["sketch"]), levels, known, clusters)
+
+
+def _cluster_columns(clusters: ClusterTable, moments: Moments) -> dict[str, Any]:
+    """Return the columns of the table of clusters: row of the task in the table of moments, action, id and sums."""
+    from hieropo.storage import arrow
+
+    row, table = np.asarray(moments.keys.require(clusters.tasks.values)), clusters.around(moments.unit_offset)
+    return {
+        "id": arrow.ids(clusters.ids.values[clusters.cluster]),
+        "task": arrow.numbers(row[clusters.task].astype(np.int64)),
+        "action": arrow.numbers(clusters.action.astype(np.int64)),
+        "sums": arrow.numbers(table.sums),
+    }
+
+
+def _read_clusters(file: MappedFile, moments: Moments) -> ClusterTable:
+    """Return the sums of clusters of a table, as views of the file."""
+    ids, cluster = Keys.factorize(stored_ids(file, "id").values())
+    sums = file.array("sums", "<f8", moments.unit_dim + 2)
+    return ClusterTable(
+        moments.keys,
+        ids,
+        file.array("task", "<i8"),
+        file.array("action", "<i8"),
+        cluster,
+        sums,
+        moments.unit_offset,
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -379,6 +379,9 @@ def _report(moments: Any, output: str, more: dict[str, Any], *, as_json: bool) -
         "moments": output, "rows": whole(moments.n_rows), "tasks": len(moments), "actions": actions,
         "features": features.dim, "columns": moments.roles.to_dict(), "bytes": size, **more,
     }  # fmt: skip
+    clusters = moments.summed.clusters
+    if clusters is not None:
+        report["clusters"] = len(clusters)
     if as_json:
         print_json(report)
         return
@@ -387,7 +390,12 @@ def _report(moments: Any, output: str, more: dict[str, Any], *, as_json: bool) -
     click.echo(
         f"{output} holds the moments of {counted(moments.n_rows, 'row')} of {counted(len(moments), 'task')}: "
         f"{counted(features.dim, 'feature')}, {listed}; {size / 1e3:,.0f} kB.\n"
-        f"Columns: {columns}.\n"
+        + (
+            ""
+            if clusters is None
+            else f"Clusters: {counted(len(clusters), 'id')} of column {moments.roles.cluster}.\n"
+        )
+        + f"Columns: {columns}.\n"
         + "".join(f"{name}: {value}\n" for name, value in more.get("provenance", {}).items())
         + f"Next: hieropo fit {shlex.quote(output)} -o policy"
     )

@@ -325,7 +325,7 @@ class _LogSums:
         moments = self._total.moments()
         if self._clusters is None or self._correlation is None:
             return moments
-        return correlated(moments, self._clusters.sums(moments), self._correlation)
+        return correlated(moments, self._clusters.table().at(moments), self._correlation)
 
 
 def _grown(counts: Codes, weight: Array, tasks: int) -> tuple[Codes, Array]:

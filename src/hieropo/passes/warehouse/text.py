@@ -35,7 +35,7 @@ VERSION = 1
 MOST_FEATURES = 32
 ONE_ROW = "reference"  # position of the feature that is constant; -1 where none is
 _UNTOLD = {
-    "cluster": "moments keep no sums of clusters",
+    "cluster": "its query sums tasks and actions, and no clusters",
     "eligible": "its lists are checked row by row",
 }
 
