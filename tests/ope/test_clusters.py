@@ -59,7 +59,50 @@ def test_many_tasks_that_contain_their_clusters_are_the_independent_units() -> N
             moments.sums, moments.squares, moments.groups, np.random.default_rng(0), moments.clusters
         )
         by.append(sample.interval(ratios(moments, "DR").minus(incumbent(moments)), 0.95).by)
-    assert by == ["tasks", "clusters"]
+    assert by == ["tasks", "tasks and clusters"]
+
+
+def test_clusters_that_span_many_tasks_give_the_two_way_variance() -> None:
+    log = a_log(2000, 60, spans=True)
+    estimate = next(
+        value for value in values(summed(log), rng=np.random.default_rng(0)) if value.name == "DR"
+    )
+    w = log["target"] / log["p"]
+    row = log["v"] + w * (log["reward"] - log["q"]) - log["reward"]
+
+    def one_way(ids: Any) -> float:
+        totals = np.bincount(np.unique(ids, return_inverse=True)[1], row - row.mean())
+        return float((totals**2).sum() * totals.size / (totals.size - 1))
+
+    task, cluster, both = (
+        one_way(ids) for ids in (log["task"], log["cluster"], 40 * log["task"] + log["cluster"])
+    )
+    expected = max(task + cluster - both, task, cluster)
+    assert estimate.by == "tasks and clusters"
+    assert estimate.gain_se == pytest.approx(np.sqrt(expected) / row.size, rel=1e-9)
+
+
+@pytest.mark.slow
+def test_intervals_hold_where_tasks_and_days_both_shift_rewards() -> None:
+    rng, tasks, days, runs = np.random.default_rng(0), 40, 25, 200
+    task, day = np.repeat(np.arange(tasks), days), np.tile(np.arange(days), tasks)
+    held = {"tasks": 0, "days": 0, "both": 0}
+    for _ in range(runs):
+        of_task, of_day, noise = (rng.normal(size=n) for n in (tasks, days, tasks * days))
+        reward = 0.65 * of_task[task] + 0.5 * of_day[day] + noise
+        sums = OffPolicySums(reward.min(), reward.max(), reward.size)
+        ones, zeros = np.ones(reward.size), np.zeros(reward.size)
+        sums.add(task, reward, ones, ones, zeros, zeros, cluster=day)
+        moments = sums.moments()
+        for name, clusters in (("tasks", None), ("both", moments.clusters)):
+            sample = Sample(moments.sums, moments.squares, moments.groups, rng, clusters)
+            interval = sample.interval(ratios(moments, "IPS"), 0.95)
+            held[name] += interval.low <= 0 <= interval.high
+        of_days = reward.reshape(tasks, days).mean(axis=0)
+        error = 2.064 * of_days.std(ddof=1) / np.sqrt(days)  # Student's t with 24 degrees of freedom
+        held["days"] += abs(of_days.mean()) <= error
+    assert held["both"] >= 0.91 * runs
+    assert max(held["tasks"], held["days"]) <= 0.9 * runs
 
 
 def test_gains_of_tasks_have_errors_of_clusters() -> None:

@@ -160,6 +160,20 @@ def test_bad_clusters_are_an_error_with_the_row_or_are_set_aside() -> None:
         of(log) + of(log, cluster=None)
 
 
+@pytest.mark.slow
+def test_a_cluster_that_is_no_number_is_set_aside_by_both_reads() -> None:
+    n = 120_000  # so many rows are read in place
+    visit = np.arange(n) // 5.0
+    visit[110_000] = np.nan
+    log = pa.table({"store": np.arange(n) % 7, "offer": ["a"] * n, "profit": np.ones(n), "visit": visit})
+    roles = {"task": "store", "action": "offer", "reward": "profit", "cluster": "visit"}
+    with pytest.warns(HieropoWarning):
+        left = LogMoments.of(log, lenient=True, **roles)
+    assert left.summed.clusters.sums[:, -1].sum() == left.n_rows == n - 1
+    with pytest.raises(LogError, match="'visit', row 110000"):
+        LogMoments.of(log, **roles)
+
+
 def test_ids_of_another_type_give_a_warning() -> None:
     first, second = parts_of(a_log(), 2)
     text = second.set_column(4, "visit", second["visit"].cast(pa.string()))

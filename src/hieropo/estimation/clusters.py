@@ -32,6 +32,7 @@ from hieropo._utils.packed import triangle
 from hieropo._utils.progress import say
 from hieropo.moments.clusters import ClusterSums, correlated
 from hieropo.moments.statistics import Moments
+from hieropo.rows.task_hash import task_hashes
 
 _LARGEST = 0.99  # correlation
 _SPREAD = 0.15  # standard deviation of the correlations of actions around the common one
@@ -54,11 +55,12 @@ def learn_correlations(
     learn : callable
         Returns the posterior that is learned from other moments, with its evidence.
     in_parts : bool
-        True where a part of the tasks may be learned from: one with some 10,000 clusters, and at least 200 tasks.
+        True where a part of the tasks may be learned from: one with some 10,000 clusters, and at least 200 tasks. A
+        hash of their ids chooses them, so that the order of tasks does not matter.
     """
     enough = max(_FEWEST_TASKS, int(len(moments) * _CLUSTERS / max(clusters.size.size, 1)))
     if in_parts and len(moments) > enough:
-        rows = np.sort(np.random.default_rng(0).choice(len(moments), enough, replace=False))
+        rows = np.sort(np.argsort(task_hashes(moments.tasks), kind="stable")[:enough])
         units = (rows[:, None] * moments.n_actions + np.arange(moments.n_actions)).reshape(-1)
         clusters = clusters.of_units(units, moments.unit_rows.size)
         moments = moments.at(rows)

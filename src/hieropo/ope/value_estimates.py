@@ -78,7 +78,7 @@ class Interval:
     Attributes
     ----------
     value, se, low, high : float
-    by : {"tasks", "clusters", "rows"}
+    by : {"tasks", "clusters", "rows", "tasks and clusters"}
         The units that are taken as independent.
     """
 
@@ -94,8 +94,12 @@ class Sample:
     """Sums of rows that give variances and intervals of statistics.
 
     Tasks are taken as independent where their effective number (sum n_s)^2 / sum n_s^2 is 30 or more. Otherwise rows
-    are, or clusters of rows where these are known; intervals then hold for these tasks alone. So are clusters that span
-    tasks.
+    are, or clusters of rows where these are known; intervals then hold for these tasks alone.
+
+    Where tasks are many and clusters span them, as days do, rows of one task and rows of one cluster depend on each
+    other. The variance is then that by tasks plus that by clusters less that by both together, and no less than
+    either (Cameron, Gelbach and Miller, Journal of Business & Economic Statistics 29, 2011). Student's t has the
+    degrees of freedom of the dimension with fewer units.
 
     Parameters
     ----------
@@ -129,11 +133,13 @@ class Sample:
 
     @property
     def by(self) -> str:
-        """The units that are taken as independent: "tasks", "clusters" or "rows"."""
+        """The units that are taken as independent: "tasks", "clusters", "rows" or "tasks and clusters"."""
+        many = reaches(self.effective_tasks, FEW_TASKS)
         if self.clusters is None:
-            return "tasks" if reaches(self.effective_tasks, FEW_TASKS) else "rows"
-        nested = not self.clusters.spans_units
-        return "tasks" if nested and reaches(self.effective_tasks, FEW_TASKS) else "clusters"
+            return "tasks" if many else "rows"
+        if not many:
+            return "clusters"
+        return "tasks and clusters" if self.clusters.spans_units else "tasks"
 
     @cached_property
     def _cluster_totals(self) -> Array:
@@ -144,8 +150,11 @@ class Sample:
         """Variance of a statistic."""
         g = ratios.slope(self.total)
         if self.by == "tasks":
-            m = np.count_nonzero(self.tasks[:, -1])
-            return float(((self.tasks @ g) ** 2).sum()) * m / (m - 1)
+            return _one_way(self.tasks, g)
+        if self.by == "tasks and clusters":
+            assert self.clusters is not None
+            by_task, by_cluster = _one_way(self.tasks, g), _one_way(self._cluster_totals, g)
+            return max(by_task + by_cluster - _one_way(self.clusters.sums, g), by_task, by_cluster)
         n = float(self.total[-1] if self.clusters is None else len(self._cluster_totals))
         return max(float(g @ self.squares @ g), 0.0) * n / max(n - 1.0, 1.0)
 
@@ -201,13 +210,19 @@ class Sample:
         """The effective number of independent units."""
         if self.by == "rows":
             return float(self.total[-1])
-        return self.effective_tasks if self.by == "tasks" else _effective_count(self._cluster_totals[:, -1])
+        if self.by == "tasks":
+            return self.effective_tasks
+        clusters = _effective_count(self._cluster_totals[:, -1])
+        return clusters if self.by == "clusters" else min(self.effective_tasks, clusters)
 
     @cached_property
     def _independent_sums(self) -> Array:
         sums = self.groups
         if self.by != "rows":
-            sums = self.tasks if self.by == "tasks" else self._cluster_totals
+            of_tasks = self.by == "tasks" or (
+                self.by != "clusters" and self._effective == self.effective_tasks
+            )
+            sums = self.tasks if of_tasks else self._cluster_totals
             if len(sums) > _GROUPS:
                 padded = np.zeros((-(-len(sums) // _GROUPS) * _GROUPS, sums.shape[1]))
                 padded[: len(sums)] = sums
@@ -221,6 +236,12 @@ class Sample:
         if b < _FEW_GROUPS:
             return np.zeros((0, b))
         return self.rng.multinomial(b, np.full(b, 1 / b), size=_DRAWS).astype(np.float64)
+
+
+def _one_way(sums: Array, g: Array) -> float:
+    """Return the variance of g' sum_c Z_c for sums Z_c (C, k) of independent units, whose mean is 0."""
+    n = int(np.count_nonzero(sums[:, -1]))
+    return float(((sums @ g) ** 2).sum()) * n / max(n - 1, 1)
 
 
 def _effective_count(rows: Array) -> float:
@@ -280,7 +301,7 @@ class ValueEstimate(Report):
         The same of the difference to the incumbent.
     ess : float
         Effective sample size, (sum w)^2 / sum w^2; all rows for DM. Where rows form clusters, w are their sums.
-    by : {"tasks", "clusters", "rows"}
+    by : {"tasks", "clusters", "rows", "tasks and clusters"}
         The units that are taken as independent.
     withheld : str or None
         Reason why it is not to be trusted.

@@ -59,13 +59,14 @@ def in_place(batch: pa.RecordBatch, roles: Roles) -> InPlace | None:
     """Return the rows in place; None where they have to be copied to a batch.
 
     They are copied where a column has nulls or a rare type, and where groups, metadata, lists of actions, precisions or
-    sampling weights are read.
+    sampling weights are read; and where ids of clusters are floats, of which some may be none.
     """
     if roles.levels or roles.metadata or not batch.num_rows:
         return None
     if any(column is not None for column in (roles.eligible, roles.precision, roles.sampling_weight)):
         return None
-    if any(batch.column(column).null_count for column in roles.columns):
+    floats = roles.cluster is not None and kinds.is_floating(batch.column(roles.cluster).type)
+    if floats or any(batch.column(column).null_count for column in roles.columns):
         return None
     task = _task(batch, roles.task)
     action = None if roles.action is None else _encoded(batch.column(roles.action), roles.action)
