@@ -32,6 +32,15 @@ def differs_in_words(probability: float) -> str:
     )
 
 
+def kind_in_words(probabilities: list[float]) -> str:
+    """Return a sentence on the most probable kind of a task."""
+    most = max(probabilities)
+    return (
+        f"This task is of kind {probabilities.index(most) + 1} of {len(probabilities)} with probability "
+        f"{'above 0.99' if most > 0.99 else f'{most:.2g}'}."
+    )
+
+
 def _set_aside(rejected: dict[str, Any] | None) -> str:
     if not rejected or not rejected["rows"]:
         return ""

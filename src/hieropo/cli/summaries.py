@@ -194,6 +194,7 @@ def task_summary(stored: Any, texts: tuple[str, ...], at: dict[str, float] | Non
             for name, mean, sd in zip(_names(policy), means, sds, strict=True)
         ],
         "differs": _differs(stored, task),
+        "kinds": _kinds(stored, task),
         "context": None if features is None else list(features.columns),
         "at": None,
         "actions": None,
@@ -228,6 +229,19 @@ def _differs(stored: Any, task: Any) -> float | None:
     posterior = condition_hierarchies(moments, hierarchy)
     row, differing = posterior.moments.keys.find(task), posterior.differing
     return None if differing is None or row < 0 else float(differing[row])
+
+
+def _kinds(stored: Any, task: Any) -> list[float] | None:
+    """Return the probability of each kind for a task; None where there are no kinds, or that is not known."""
+    hierarchy = stored.hierarchy
+    if not isinstance(hierarchy, CrossedHierarchies) or hierarchy.kinds is None:
+        return None
+    moments = stored.moments()
+    if moments is None:
+        return None
+    posterior = condition_hierarchies(moments, hierarchy)
+    row, kinds = posterior.moments.keys.find(task), posterior.task_kinds
+    return None if kinds is None or row < 0 else [float(value) for value in kinds.probability[row]]
 
 
 def _marginals(table_: Any, row: int) -> list[Gaussian]:

@@ -3,7 +3,8 @@
 from typing import Any
 
 from hieropo.errors import UnknownTaskError
-from hieropo.estimation.crossed.mixture import CrossedHierarchies, condition_with_crossed
+from hieropo.estimation.crossed.in_shards import condition_with_crossed
+from hieropo.estimation.crossed.mixture import CrossedHierarchies
 from hieropo.estimation.hyper.uncertainty import HyperUncertainty, condition_with
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.crossed.task_noise import moments_of_log

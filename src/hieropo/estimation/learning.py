@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from hieropo.errors import InputError, NumericalError
 from hieropo.estimation.conditioning import condition_learned
+from hieropo.estimation.crossed.kinds import TaskKindsSetting, check_task_kinds
 from hieropo.estimation.crossed.mixture import (
     CrossedHierarchies,
     CrossedMixture,
@@ -67,6 +68,7 @@ class Settings:
     logging: Logging = "unknown"
     mu: Any = None
     spreads: SpreadsSetting = "one"
+    task_kinds: TaskKindsSetting = "one"
     equal_noise: bool = False
     likelihood: str = "gaussian"
 
@@ -111,7 +113,8 @@ class Settings:
             )
 
     def _check_together(self) -> None:
-        """Raise InputError for choices that do not go together, and for spreads that are none."""
+        """Raise InputError for choices that do not go together, and for spreads and kinds that are none."""
+        check_task_kinds(self.task_kinds)
         if self.spreads not in get_args(SpreadsSetting):
             raise InputError(f"spreads={self.spreads!r}; one of {_quoted(SpreadsSetting)} is needed.")
         own_prior = isinstance(self.hyper, Gaussian)
@@ -365,6 +368,7 @@ def learning(
             similar=similar,
             equal_noise=settings.equal_noise,
             spreads=settings.spreads,
+            task_kinds=settings.task_kinds,
         )
         return Learning(hierarchies, condition_learned(moments, hierarchies, None))
     learned = _learned(moments, task_levels, settings, features)

@@ -19,6 +19,7 @@ from hieropo.decisions.decisions import Decisions
 from hieropo.decisions.new_tasks import NewTasks
 from hieropo.decisions.predicting import chosen_actions
 from hieropo.decisions.requests import RequestReader
+from hieropo.doctor.rules.tasks import NAME_A_TASK, NO_TASK
 from hieropo.errors import InputError, NotFittedError
 from hieropo.estimation.conditioning import with_task
 from hieropo.estimation.crossed.mixture import CrossedHierarchies, CrossedMixture
@@ -26,7 +27,7 @@ from hieropo.estimation.hyper.uncertainty import HyperUncertainty
 from hieropo.estimation.likelihoods import rule_from_dict
 from hieropo.estimation.sites import SiteRule, refuse_likelihood
 from hieropo.features.maps import FeatureMap
-from hieropo.learners.coefficients import coefficient_table
+from hieropo.learners.coefficients import coefficient_table, of_tasks
 from hieropo.learners.in_shards import refuse_in_shards, refuse_unsaved, save_in_shards, subject_in_shards
 from hieropo.learners.population import (
     PopulationSummary,
@@ -267,7 +268,8 @@ class Fitted:
         """Return the posterior mean and sd of each coefficient of each task, as a table.
 
         Where the log shows that tasks differ in how much the effects of actions vary, ``differs`` is the probability
-        that those of the task are at least twice as large as in three quarters of the tasks.
+        that those of the task are at least twice as large as in three quarters of the tasks. Where it shows kinds of
+        tasks, ``kind`` is the most probable one of the task, and ``kind_probability`` its probability.
 
         Parameters
         ----------
@@ -283,8 +285,8 @@ class Fitted:
         table: Any = policy.table
         rows = None if task is None else table.keys.require([task])
         posterior = getattr(self, "posterior_", None)
-        differing = posterior.differing if isinstance(posterior, CrossedMixture) else None
-        return coefficient_table(table, self.features_.names, self.roles_.task, rows, differing)
+        more = of_tasks(posterior) if isinstance(posterior, CrossedMixture) else {}
+        return coefficient_table(table, self.features_.names, self.roles_.task, rows, more)
 
     @shows_progress
     @one_blas_thread
@@ -308,8 +310,9 @@ class Fitted:
         self._fitted()
         if isinstance(self.hierarchy_, CrossedHierarchies):
             crossed = crossed_population_summary(
-                self.posterior_, self.features_.names, level=level, seconds=self._seconds
-            )
+                self.posterior_, self.features_.names, level=level, seconds=self._seconds,
+                action_ids=self.features_.actions,
+            )  # fmt: skip
             return replace(crossed, note=self._note())
         if not hasattr(self, "learned_"):
             raise InputError(
@@ -324,6 +327,8 @@ class Fitted:
     def _note(self) -> str:
         """Return sentences on the origin of the features, the correlation within clusters, and the likelihood."""
         notes = [features_note(self.features_)]
+        if self.roles_.task is None:
+            notes.append(f"{NO_TASK} {NAME_A_TASK}")
         if self.logging_ != self.logging:  # type: ignore[attr-defined]  # of learners
             notes.append(
                 "How often the incumbent took each action in a task is used as evidence of what it knew, as "

@@ -16,6 +16,7 @@ from hieropo.doctor.in_pass import PassStatistics
 from hieropo.doctor.rules import incumbent
 from hieropo.errors import InputError, UnknownActionError, warn
 from hieropo.estimation.clusters import learn_correlations
+from hieropo.estimation.crossed.kinds import TaskKindsSetting
 from hieropo.estimation.crossed.mixture import CrossedHierarchies, SpreadsSetting
 from hieropo.estimation.hyper.uncertainty import Uncertainty
 from hieropo.estimation.learning import (
@@ -137,6 +138,10 @@ class HierOPO(Fitted, Estimator):
         Law of the rewards given their mean. "robust": Student-t errors, for rewards with heavy tails that are about
         symmetric; rewards far off count for less. "auto": robust where the log is ten to one for it and errors are
         symmetric. Other than "gaussian" needs the crossed prior, and holds the rows in memory.
+    task_kinds : {"one", "auto"} or int
+        With the crossed prior: "auto" looks for kinds of tasks, each with effects of actions of its own, and uses them
+        where the log is ten to one for them. A number (2 to 6) says how many kinds there are. "one": all tasks vary
+        around one mean. It is looked for in logs of 8 to 1,000 tasks in memory, without levels and metadata.
     roles : mapping, optional
         Columns by role, as the parameters of :meth:`fit` name them, for use as a scikit-learn estimator:
         ``HierOPO(roles={"task": "store", "action": "offer"}).fit(X, y)``. Columns named in a fit come first.
@@ -192,6 +197,7 @@ class HierOPO(Fitted, Estimator):
         logging: Logging = "unknown",
         spreads: SpreadsSetting = "one",
         likelihood: Likelihood = "gaussian",
+        task_kinds: TaskKindsSetting = "one",
         roles: Mapping[str, Any] | None = None,
     ) -> None:
         self.features = features
@@ -205,6 +211,7 @@ class HierOPO(Fitted, Estimator):
         self.logging = logging
         self.spreads = spreads
         self.likelihood = likelihood
+        self.task_kinds = task_kinds
         self.roles = roles
 
     @shows_progress
@@ -573,7 +580,7 @@ class HierOPO(Fitted, Estimator):
     def _settings_of(self) -> Settings:
         return Settings(
             self.task_cov, self.hyper, self.uncertainty, self.known, self.logging,
-            spreads=self.spreads, likelihood=self.likelihood,
+            spreads=self.spreads, likelihood=self.likelihood, task_kinds=self.task_kinds,
         )  # fmt: skip
 
     def _findings(

@@ -23,6 +23,7 @@ from hieropo.estimation.hyper.intervals import estimates, level_name, mean_inter
 from hieropo.estimation.hyper.mixed import single
 from hieropo.estimation.hyper.uncertainty import Learned
 from hieropo.estimation.reml import SAME_SCORE, compare
+from hieropo.learners.kinds import Kind, kinds_blocks, kinds_in_words, kinds_of
 from hieropo.logs.arrow.result_table import ResultTable
 from hieropo.model.crossed.hierarchy import typical_noise
 from hieropo.model.crossed.task_noise import mean_noise, moments_of_log
@@ -223,6 +224,10 @@ class PopulationSummary(Report):
         and levels also effects of actions that depend on metadata, and level and effects of each kind of group.
     noise_of_tasks : str
         How noise differs between tasks, or the rule that keeps it equal; empty where the log shows no difference.
+    kinds : tuple of Kind
+        Kinds of tasks, the largest first; empty where the log shows none, or none were asked for.
+    kinds_verdict : str
+        The evidence for them.
     """
 
     tasks: int
@@ -238,6 +243,8 @@ class PopulationSummary(Report):
     note: str = ""
     parts: tuple[Part, ...] = ()
     noise_of_tasks: str = ""
+    kinds: tuple[Kind, ...] = ()
+    kinds_verdict: str = ""
 
     def __repr__(self) -> str:
         size = f"{counted(self.tasks, 'task')}, {counted(self.rows, 'row')}"
@@ -274,7 +281,7 @@ class PopulationSummary(Report):
             )
             blocks.append(Grid(head, cells, "Coefficients in the population"))
         noise = f"Rewards vary within a task by an sd of {self.noise_sd}. {self.noise_of_tasks}"
-        return [*blocks, Text(noise.rstrip())]
+        return [*blocks, *kinds_blocks(self.kinds, self.kinds_verdict), Text(noise.rstrip())]
 
     def _repr_html_(self) -> str:
         section = Section("alike", "Variation between tasks", tuple(self.blocks()))
@@ -307,6 +314,7 @@ class PopulationSummary(Report):
             paragraphs.append(paragraph(self.noise_of_tasks))
         if self.parts:
             paragraphs.append(parts_in_words(self.parts))
+        paragraphs += kinds_in_words(self.kinds, self.kinds_verdict)
         if self.models:
             body = [
                 [m.name, f"{m.log_likelihood:.2f}", str(m.parameters), f"{m.evidence:.2f}", _MEANING[m.name]]
@@ -391,6 +399,7 @@ def crossed_population_summary(
     *,
     level: float,
     seconds: Mapping[str, float],
+    action_ids: Sequence[Any] | None = None,
 ) -> PopulationSummary:
     """Return the summary of a posterior of the crossed prior.
 
@@ -403,6 +412,8 @@ def crossed_population_summary(
         Probability of the intervals, in (0, 1).
     seconds : mapping
         Wall time of the steps so far.
+    action_ids : sequence of K ids, optional
+        By which kinds of tasks name their best action.
     """
     if not 0.0 < level < 1.0:
         raise InputError(
@@ -430,6 +441,7 @@ def crossed_population_summary(
             np.ones(len(hierarchies)), noise_sd, hierarchies.weights, _log_noise_variance(moments), level
         )
     )
+    kinds, kinds_verdict = kinds_of(posterior, action_ids)
     summary = PopulationSummary(
         _observed(moments),
         moments.n_rows,
@@ -443,6 +455,8 @@ def crossed_population_summary(
         level,
         parts=parts_of(moments, hierarchies, level),
         noise_of_tasks=noise_of_tasks(hierarchies),
+        kinds=kinds,
+        kinds_verdict=kinds_verdict,
     )
     return summary if noise_identified(moments) else _without_intervals(summary)
 
@@ -513,7 +527,7 @@ def parts_of(moments: AnyMoments, hierarchies: CrossedHierarchies, level: float)
     shapes, scale = hierarchies.shapes, np.sqrt(1 + hierarchies.interaction_sd**2)
     relative = np.round(hierarchies.level_sd / scale, _DIGITS)  # the grid of the level is one of this ratio
     single_node = (
-        hierarchies.mixed_spreads or relative.min() == relative.max()
+        hierarchies.mixed_spreads or hierarchies.kinds is not None or relative.min() == relative.max()
     )  # a large log: the sd is known as that of n_tasks draws
     units = scale * _units(hierarchies, shapes.level[:p, :p], gram)
     variance = log_variance + (0.5 / n_tasks if single_node else 0.0)
@@ -539,11 +553,13 @@ def parts_of(moments: AnyMoments, hierarchies: CrossedHierarchies, level: float)
         else:
             value = Range(float(hierarchies.weights @ (sds * task_units)))
             groups.append(Part(f"effect of an action in one {name}", value, None, integrated=False))
+    of_kinds = [] if hierarchies.kinds is None else [hierarchies.kinds.sd]
     return (
         Part("level of a task", Range(*level_sd), None),
         effect("effect of an action in all tasks", hierarchies.action_sd, action_units),
         *by_metadata,
         *groups,
+        *(effect("effect of an action in one kind of tasks", sds, task_units) for sds in of_kinds),
         effect("effect of an action in one task", hierarchies.interaction_sd, task_units),
     )
 

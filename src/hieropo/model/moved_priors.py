@@ -80,9 +80,13 @@ def moved_crossed(hierarchy: CrossedHierarchy, first: FeatureMap, second: Featur
         CrossedLevel(recentred(one.level_cov), recentred(one.interaction_cov), one.parent, one.name)
         for one in hierarchy.levels
     )
-    return CrossedHierarchy(
-        recentred(hierarchy.action_cov), recentred(hierarchy.level_cov), recentred(hierarchy.interaction_cov),
-        hierarchy.noise_var, levels, known,
+    kinds = hierarchy.kinds
+    if kinds is not None:
+        centres = _coefficients(kinds.centres, back, axis=-1)
+        kinds = replace(kinds, effect_cov=recentred(kinds.effect_cov), centres=centres)
+    return replace(
+        hierarchy, action_cov=recentred(hierarchy.action_cov), level_cov=recentred(hierarchy.level_cov),
+        interaction_cov=recentred(hierarchy.interaction_cov), levels=levels, metadata=known, kinds=kinds,
     )  # fmt: skip
 
 

@@ -22,6 +22,20 @@ from hieropo.cli.console import (
 )
 from hieropo.cli.source import Rows, chosen_features, log_options, note_of_unused, roles_of, source_options
 
+
+def _task_kinds(_: click.Context, __: click.Parameter, value: str) -> str | int:
+    """Return a setting of the kinds of tasks: a word, or a number."""
+    from hieropo.errors import InputError
+    from hieropo.estimation.crossed.kinds import check_task_kinds
+
+    setting = int(value) if value.isdecimal() else value
+    try:
+        check_task_kinds(setting)
+    except InputError as error:
+        raise click.BadParameter(str(error)) from error
+    return setting
+
+
 LEARNERS = {"hier": "HierOPO", "flat": "FlatOPO", "pooled": "PooledOPO"}
 
 
@@ -78,6 +92,11 @@ LEARNERS = {"hier": "HierOPO", "flat": "FlatOPO", "pooled": "PooledOPO"}
     "--likelihood", type=click.Choice(["gaussian", "robust", "auto"]), default="gaussian", show_default=True,
     help="Law of the rewards given their mean. robust: Student-t errors, for rewards with heavy tails on both sides. "
     "auto: robust where the log is ten to one for it and errors are symmetric. With --algorithm hier only.",
+)  # fmt: skip
+@click.option(
+    "--task-kinds", default="one", show_default=True, metavar="one|auto|NUMBER", callback=_task_kinds,
+    help="Kinds of tasks, each with effects of actions of its own. one: all tasks vary around one mean. auto: as many "
+    "as the log is ten to one for. A number from 2 to 6: so many. With --algorithm hier only.",
 )  # fmt: skip
 @click.option(
     "--unseen", type=click.Choice(["prior", "error"]), default="prior", show_default=True,
@@ -143,13 +162,19 @@ def _hier_settings(given: dict[str, Any]) -> dict[str, Any]:
         return settings
     if settings != _HIER:
         usage_error(
-            f"--uncertainty, --logging, --spreads and --likelihood are settings of --algorithm hier, and "
+            "--uncertainty, --logging, --spreads, --likelihood and --task-kinds are settings of --algorithm hier, and "
             f"{given['algorithm']} has none of them. Leave them out."
         )
     return {}
 
 
-_HIER = {"uncertainty": "auto", "logging": "unknown", "spreads": "one", "likelihood": "gaussian"}
+_HIER = {
+    "uncertainty": "auto",
+    "logging": "unknown",
+    "spreads": "one",
+    "likelihood": "gaussian",
+    "task_kinds": "one",
+}
 
 
 def _report(

@@ -15,6 +15,7 @@ from hieropo.cli.inspection import (
     differs_in_words,
     facts_of,
     heading,
+    kind_in_words,
     number_text,
 )
 
@@ -191,6 +192,7 @@ def _task_text(about: dict[str, Any], directory: str) -> str:
     parts = [f"Task {about['task']} of {directory}: {counted(about['rows'], 'row')}.", table(head + lines)]
     parts += [] if about["noise_identified"] else [paragraph(NOISE_NOT_IDENTIFIED)]
     parts += [] if about["differs"] is None else [paragraph(differs_in_words(about["differs"]))]
+    parts += [] if about["kinds"] is None else [paragraph(kind_in_words(about["kinds"]))]
     if about["at"] is not None:
         at = ", ".join(f"{name} = {value:.4g}" for name, value in about["at"].items())
         place = f" at {at}" if at else ""

@@ -40,14 +40,26 @@ _FOLDS, _LOST = (
 )  # folds of cross-fitting, and the smallest relevant probability that a fold removes an action
 _RARE = 10.0  # ratio of the mean number of rows of an action to that of a rare one
 
+NO_TASK = (
+    "No column of tasks is named: all rows are one task, and one policy is learned for all. Rows without a task do not "
+    "tell how tasks differ: only the mean of the tasks given context and action follows from them."
+)
+NAME_A_TASK = (
+    "Name the column of the task. A key that is wrong in some rows serves, too, where decisions are made by the same "
+    "key; of several candidates take the most probable one."
+)
+
 
 def tasks(rows: Rows, ids: NDArray[Any], roles: Roles, note: str | None = None) -> Iterator[Finding]:
-    """Yield findings about the numbers of rows (m,) of tasks with these ids (m,); none without a task column.
+    """Yield findings about the numbers of rows (m,) of tasks with these ids (m,).
 
     ``note`` is the source's reason why the column of ids is text, with the line of the value.
     """
     ids, rows, column = ids[rows > 0], rows[rows > 0], roles.task_name
-    if not rows.size or roles.task is None:
+    if not rows.size:
+        return
+    if roles.task is None:
+        yield Finding("note", "no task", "the log", NO_TASK, NAME_A_TASK)
         return
     place = f"column {column!r}"
     if rows.size == 1:

@@ -22,12 +22,13 @@ nodes as there are moments: Tchakaloff's theorem). Given a node everything is Ga
 nodes a = m = 0 say that actions have no effect: there every difference between policies is exactly 0.
 
 Where the log shows that tasks differ in the spread of their interactions, hierarchies with a mixture of spreads
-(:mod:`spreads`) are averaged with those of one spread, by their evidence.
+(:mod:`spreads`) are averaged with those of one spread, by their evidence; where it shows that tasks are of several
+kinds, hierarchies with kinds (:mod:`kinds`) with those of one kind.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -47,6 +48,14 @@ from hieropo.estimation.crossed.grid import (
     group_sds,
     window_around,
 )
+from hieropo.estimation.crossed.kinds import (
+    LearnedKinds,
+    MixedKinds,
+    TaskKinds,
+    TaskKindsSetting,
+    mixed_kinds,
+    task_kinds_of,
+)
 from hieropo.estimation.crossed.shapes import (
     Pattern,
     Shapes,
@@ -61,20 +70,14 @@ from hieropo.estimation.crossed.task_noise import EqualBecause, learn_task_noise
 from hieropo.estimation.hyper.mixed import Components
 from hieropo.model.crossed.described import AnyCrossed, Prepared, condition_units, covering
 from hieropo.model.crossed.hierarchy import CrossedHierarchy, CrossedLevel, CrossedPrior, Spreads
-from hieropo.model.crossed.in_shards import (
-    check_in_shards,
-    condition_crossed_in_shards,
-    part_of_log,
-    sums_of_shards,
-)
+from hieropo.model.crossed.in_shards import check_in_shards
 from hieropo.model.crossed.posterior import check_crossed
 from hieropo.model.crossed.spreads import SpreadPosterior
-from hieropo.model.crossed.steps import RootSums
 from hieropo.model.crossed.task_noise import TaskNoise
 from hieropo.model.crossed.unit_designs import UnitDesigns
 from hieropo.model.gaussian import Gaussian, frozen
 from hieropo.model.hierarchy import Grouping
-from hieropo.model.in_shards import PosteriorInShards, refuse_groups
+from hieropo.model.in_shards import refuse_groups
 from hieropo.model.metadata import Metadata
 from hieropo.model.table import PosteriorTable
 from hieropo.moments.in_shards import AnyMoments, MomentsInShards
@@ -119,6 +122,9 @@ class CrossedHierarchies(CrossedPrior):
         n = 0 where no hierarchy has one; a weight of 1 for c = 1 is one spread.
     spread_odds : float
         Log Bayes factor of a mixture of spreads against one spread; -inf where the log shows none.
+    kinds : LearnedKinds, optional
+        Kinds of the tasks in each hierarchy; ``interaction_sd`` is then that within a kind. None where the log shows
+        no kinds.
     task_noise : TaskNoise, optional
         Precisions of the rows of each task, where noise differs between tasks.
     equal_noise_because : {"", "constant", "mean", "rows"}
@@ -144,6 +150,7 @@ class CrossedHierarchies(CrossedPrior):
     spread_scales: Array = field(default_factory=lambda: np.zeros(0))
     spread_weights: Array = field(default_factory=lambda: np.zeros(0))
     spread_odds: float = -np.inf
+    kinds: LearnedKinds | None = None
     task_noise: TaskNoise | None = None
     equal_noise_because: EqualBecause = ""
 
@@ -225,7 +232,7 @@ class CrossedHierarchies(CrossedPrior):
     @property
     def _same_in_tasks(self) -> Array:
         same = (self.interaction_sd == 0) & ~self.group_interaction_sd.any(axis=1)
-        return np.asarray(same)
+        return np.asarray(same if self.kinds is None else same & (self.kinds.sd == 0))
 
     def _share(self, chosen: Array) -> float:
         return float(self.weights[chosen].sum())
@@ -235,18 +242,23 @@ class CrossedHierarchies(CrossedPrior):
         a, level, m = (float(sd[node] ** 2) for sd in (self.action_sd, self.level_sd, self.interaction_sd))
         groups = self.group_level_sd[node] ** 2, self.group_interaction_sd[node] ** 2
         scaled = self._scaled(a, level, m, groups, float(self.noise_var[node]))
-        spreads = self.spreads(node)
-        return scaled if spreads is None else replace(scaled, spreads=spreads)
+        kinds = None
+        if self.kinds is not None:
+            kinds = self.kinds.of(node, float(self.noise_var[node]) * self.shapes.interaction)
+        return replace(scaled, spreads=self.spreads(node), kinds=kinds)
 
     def central(self) -> CrossedHierarchy:
         """Return the hierarchy of the posterior means of standard deviations and of noise variances.
 
         Means of variances do not exist where two actions, or tasks, are all that tells one. Of a mixture of spreads it
-        has the mean square, in all tasks.
+        has the mean square, in all tasks; of kinds the variance between tasks of all kinds.
         """
         noise = float(self.weights @ self.noise_var)
         sizes = self.weights * np.sqrt(self.noise_var)
-        parts = (self.action_sd, self.level_sd, self.interaction_sd)
+        action_sd, interaction_sd = self.action_sd, self.interaction_sd
+        if self.kinds is not None:
+            action_sd, interaction_sd = self.kinds.as_one(action_sd, interaction_sd)
+        parts = (action_sd, self.level_sd, interaction_sd)
         a, level, m = (float(sizes @ sd) ** 2 / noise for sd in parts)
         groups = (sizes @ self.group_level_sd) ** 2 / noise, (sizes @ self.group_interaction_sd) ** 2 / noise
         return self._scaled(a, level, m, groups, noise)
@@ -280,6 +292,7 @@ class CrossedHierarchies(CrossedPrior):
             **{name: getattr(self, name).tolist() for name in (*_ARRAYS, *_GROUP_ARRAYS)},
             "shapes": {name: part.tolist() for name, part in self.shapes._asdict().items()},
             **(self._spreads_to_dict() if self.mixed_spreads else {}),
+            **({} if self.kinds is None else {"kinds": self.kinds.to_dict()}),
         }
 
     def _spreads_to_dict(self) -> dict[str, Any]:
@@ -303,6 +316,7 @@ class CrossedHierarchies(CrossedPrior):
         return cls(
             **arrays, shapes=Shapes(**shapes), levels=levels, metadata=metadata, **spreads,
             spread_odds=float(values.get("spread_odds", -np.inf)),
+            kinds=LearnedKinds.from_dict(values["kinds"]) if "kinds" in values else None,
             task_noise=task_noise, equal_noise_because=values["equal_noise_because"],
         )  # fmt: skip
 
@@ -391,6 +405,13 @@ class CrossedMixture:
             if isinstance(part, SpreadPosterior):
                 probability += weight * part.differing
         return probability
+
+    @cached_property
+    def task_kinds(self) -> TaskKinds | None:
+        """Probability of each kind in each task; None where the log shows no kinds."""
+        if self.hierarchy.kinds is None:
+            return None
+        return task_kinds_of(self.hierarchy.kinds, self.hierarchy.weights, self.weights, self.parts())
 
     def parts(self) -> Iterator[AnyCrossed]:
         """Yield the posterior under each hierarchy that is conditioned, in the order of ``weights``."""
@@ -541,90 +562,12 @@ def _mixed_arrays(weights: Array, laws: Iterator[tuple[Array, Array]], p: int) -
     return mean, covs
 
 
-class _MixtureOfPart(CrossedMixture):
-    """Posterior of some tasks of a log in shards given all of it; nothing is kept between views.
-
-    Parameters
-    ----------
-    part, total : Moments
-        Of these tasks, and sums over all tasks.
-    hierarchies : CrossedHierarchies
-    sums : list of RootSums
-        Messages of all tasks to the root under each hierarchy that is conditioned.
-    central : callable
-        Returns those under the central hierarchy.
-    """
-
-    def __init__(
-        self,
-        part: Moments,
-        total: Moments,
-        hierarchies: CrossedHierarchies,
-        sums: list[RootSums],
-        central: Callable[[], RootSums],
-    ) -> None:
-        super().__init__(part, hierarchies)
-        self._total, self._sums, self._central = total, sums, central
-
-    def central(self) -> AnyCrossed:
-        """Return the posterior under the central hierarchy, taken as known."""
-        return part_of_log(self.moments, self._total, self.central_hierarchy, self._central())
-
-    def parts(self) -> Iterator[AnyCrossed]:
-        """Yield the posterior under each hierarchy that is conditioned, in the order of ``weights``."""
-        units = self._prepared.ladder.units
-        for (hierarchy, noise), sums in zip(_conditioned(self.hierarchy), self._sums, strict=True):
-            yield part_of_log(self.moments, self._total, hierarchy, sums, units.over(noise))
-
-    def _tables(self) -> Iterator[PosteriorTable]:
-        return (part.table() for part in self.parts())
-
-
-def _conditioned(hierarchies: CrossedHierarchies) -> list[tuple[CrossedHierarchy, float]]:
+def conditioned(hierarchies: CrossedHierarchies) -> list[tuple[CrossedHierarchy, float]]:
     """Return the hierarchies that posteriors are made of, and the noise variance of each in units of the shapes'."""
     if hierarchies.determined:
         return [(hierarchies.central(), float(hierarchies.weights @ hierarchies.noise_var))]
     nodes = np.flatnonzero(hierarchies.conditioned).tolist()
     return [(hierarchies.hierarchy(node), float(hierarchies.noise_var[node])) for node in nodes]
-
-
-def _hierarchies_in_shards(moments: MomentsInShards, hierarchies: CrossedHierarchies) -> PosteriorInShards:
-    """Condition the hierarchies that a log in shards leaves possible; one read of every shard."""
-    if hierarchies.mixed_spreads:
-        raise InputError(
-            "This hierarchy has a mixture of spreads, and the log is in shards. A mixture is conditioned on all "
-            "tasks at once: join the shards into moments in memory, or learn from the shards, with one spread."
-        )
-    check_in_shards(moments, hierarchies.hierarchy(0))
-    if hierarchies.task_noise is not None:
-        raise InputError(
-            "The hierarchy has a noise variance for each task, and the moments are in shards, of which posteriors are "
-            "made with one noise for all tasks. Learn the hierarchy from the moments in shards."
-        )
-    covs = [(one.interaction_cov, one.level_cov, noise) for one, noise in _conditioned(hierarchies)]
-    sums = sums_of_shards(moments, hierarchies.shapes.noise_ratio, covs)
-
-    @cache
-    def central() -> RootSums:
-        one = hierarchies.central()
-        return sums_of_shards(moments, one.noise_var, [(one.interaction_cov, one.level_cov, 1.0)])[0]
-
-    return PosteriorInShards(
-        moments, hierarchies, lambda part: _MixtureOfPart(part, moments.total, hierarchies, sums, central)
-    )
-
-
-def condition_with_crossed(
-    moments: AnyMoments, hierarchy: CrossedHierarchies | CrossedHierarchy
-) -> CrossedMixture | AnyCrossed | PosteriorInShards:
-    """Condition the hierarchies that were learned, or the one that was given; errors as for each of them."""
-    if isinstance(moments, MomentsInShards):
-        if isinstance(hierarchy, CrossedHierarchy):
-            return condition_crossed_in_shards(moments, hierarchy)
-        return _hierarchies_in_shards(moments, hierarchy)
-    if isinstance(hierarchy, CrossedHierarchy):
-        return condition_units(moments, hierarchy)
-    return condition_hierarchies(moments, hierarchy)
 
 
 def condition_hierarchies(moments: Moments, hierarchies: CrossedHierarchies) -> CrossedMixture:
@@ -649,6 +592,7 @@ def integrate_crossed(
     metadata: Metadata | None = None,
     similar: CrossedHierarchies | None = None,
     spreads: SpreadsSetting = "one",
+    task_kinds: TaskKindsSetting = "one",
     equal_noise: bool = False,
 ) -> CrossedHierarchies:
     """Integrate the crossed prior over its standard deviations.
@@ -669,6 +613,8 @@ def integrate_crossed(
         one hierarchy stands for all. Sums over tasks need all: what hardly moves a task moves all tasks alike.
     spreads : {"one", "auto"}
         "auto" looks for tasks that differ in the spread of their interactions; "one" does not.
+    task_kinds : {"one", "auto"} or int
+        "auto" looks for kinds of tasks; a number says how many there are.
     equal_noise : bool
         True takes the noise of all tasks as equal, as for moments in shards. Default: where the log asks for it, it
         differs between tasks (:mod:`task_noise`), and all else is learned from rows of these precisions.
@@ -679,7 +625,7 @@ def integrate_crossed(
         As :class:`CrossedHierarchy` and :func:`condition_crossed`; fewer rows than the noise needs (p + 1); rewards
         that are all explained.
     """
-    log_moments = moments
+    log_moments, mixtures = moments, (spreads, task_kinds)
     moments, pattern = _with_metadata(moments, metadata)
     p = moments.unit_dim
     zero, ratio = np.zeros((p, p)), np.ones(moments.n_actions) if shapes is None else shapes.noise_ratio
@@ -692,14 +638,14 @@ def integrate_crossed(
     refuse_too_few(moments)
     warn_of_few(moments)
     if equal_noise or isinstance(log_moments, MomentsInShards):
-        return _integrated(moments, pattern, shapes, levels, metadata, similar, spreads)
+        return _integrated(moments, pattern, shapes, levels, metadata, similar, mixtures)
     noise = learn_task_noise(log_moments)
     if noise.law is None:
-        learned = _integrated(moments, pattern, shapes, levels, metadata, similar, spreads)
+        learned = _integrated(moments, pattern, shapes, levels, metadata, similar, mixtures)
         return replace(learned, equal_noise_because=noise.because)
     of_log = noise.law.on(log_moments)
     moments, pattern = _with_metadata(of_log.for_learning(), metadata)
-    learned = _integrated(moments, pattern, shapes, levels, metadata, similar, spreads)
+    learned = _integrated(moments, pattern, shapes, levels, metadata, similar, mixtures)
     return replace(learned, task_noise=of_log.precisions(learned.central()))
 
 
@@ -710,7 +656,7 @@ def _integrated(
     levels: tuple[Grouping, ...],
     metadata: Metadata | None,
     similar: CrossedHierarchies | None,
-    spreads: SpreadsSetting,
+    mixtures: tuple[SpreadsSetting, TaskKindsSetting],
 ) -> CrossedHierarchies:
     """Learn relative sizes, and integrate the common standard deviations, for rows of known precisions."""
     p = moments.unit_dim
@@ -725,21 +671,56 @@ def _integrated(
         some = part_of_tasks(moments, _TOLD_UNITS)
         told = _hierarchies(moments, shapes, groups, metadata, similar, some)
         if some is moments or told.determined:
-            return told if told.determined else _with_spreads(moments, told, spreads)
-    return _with_spreads(moments, _hierarchies(moments, shapes, groups, metadata, similar, moments), spreads)
+            return told if told.determined else _with_mixtures(moments, told, *mixtures)
+    one = _hierarchies(moments, shapes, groups, metadata, similar, moments)
+    return _with_mixtures(moments, one, *mixtures)
 
 
-def _with_spreads(
-    moments: AnyMoments, one: CrossedHierarchies, spreads: SpreadsSetting
+def _with_mixtures(
+    moments: AnyMoments, one: CrossedHierarchies, spreads: SpreadsSetting, task_kinds: TaskKindsSetting
 ) -> CrossedHierarchies:
-    """Average hierarchies of one spread with those of a mixture of spreads, where the log shows such tasks."""
-    if spreads == "one" or one.levels or one.metadata is not None or isinstance(moments, MomentsInShards):
+    """Average hierarchies with those of a mixture of spreads, or of kinds, where the log shows such tasks.
+
+    Where it shows both, the one of the larger evidence is used. Few unlike tasks look like kinds of their own, so that
+    kinds must have more evidence than a mixture of spreads, asked for or not.
+    """
+    if one.levels or one.metadata is not None or isinstance(moments, MomentsInShards):
         return one
     noise = float(one.weights @ one.noise_var)
     sizes = one.weights * np.sqrt(one.noise_var / noise)
     a, level, m = (float(sizes @ sd) for sd in (one.action_sd, one.level_sd, one.interaction_sd))
-    mixed = mixed_spreads(moments, one.shapes, (a, level, m), noise)
-    return one if mixed is None else _averaged(one, mixed)
+    kinds = mixed = None
+    if task_kinds != "one":
+        number = None if task_kinds == "auto" else task_kinds
+        kinds = mixed_kinds(moments, one.shapes, (a, level, m), noise, number)
+    if spreads == "auto" or (kinds is not None and task_kinds == "auto"):
+        mixed = mixed_spreads(moments, one.shapes, (a, level, m), noise)
+    if kinds is not None and (mixed is None or task_kinds != "auto" or kinds.log_odds >= mixed.log_odds):
+        return _averaged_with_kinds(one, kinds, asked=task_kinds != "auto")
+    return one if mixed is None or spreads == "one" else _averaged(one, mixed)
+
+
+def _averaged_with_kinds(one: CrossedHierarchies, kinds: MixedKinds, *, asked: bool) -> CrossedHierarchies:
+    """Put hierarchies of one kind and of several side by side; where kinds were asked for, several alone."""
+    share = 0.0 if asked else float(1 / (1 + np.exp(kinds.log_odds)))
+    kept = len(one) if share > _SMALLEST else 0
+    share, n = share if kept else 0.0, kinds.weights.size
+
+    def both(first: Array, second: Array) -> Array:
+        return np.concatenate([first[:kept], second])
+
+    return replace(
+        one,
+        weights=both(share * one.weights, (1 - share) * kinds.weights),
+        conditioned=both(share * one.conditioned, (1 - share) * kinds.few),
+        action_sd=both(one.action_sd, kinds.action_sd),
+        level_sd=both(one.level_sd, np.full(n, kinds.level_sd)),
+        interaction_sd=both(one.interaction_sd, kinds.interaction_sd),
+        noise_var=both(one.noise_var, np.full(n, kinds.noise_var)),
+        group_level_sd=np.zeros((kept + n, 0)),
+        group_interaction_sd=np.zeros((kept + n, 0)),
+        kinds=kinds.after(kept),
+    )
 
 
 def _averaged(one: CrossedHierarchies, mixed: MixedSpreads) -> CrossedHierarchies:

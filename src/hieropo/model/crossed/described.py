@@ -12,6 +12,7 @@ from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.packed import pack, packed_size, unpack
 from hieropo.errors import InputError, MismatchError
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
+from hieropo.model.crossed.kinds import KindPosterior, condition_kinds
 from hieropo.model.crossed.posterior import (
     CrossedPosterior,
     OneHierarchy,
@@ -192,7 +193,7 @@ class DescribedPosterior(OneHierarchy):
         return f"DescribedPosterior({self.moments!r}, log evidence {self.log_evidence:.6g})"
 
 
-AnyCrossed = CrossedPosterior | TreePosterior | DescribedPosterior | SpreadPosterior
+AnyCrossed = CrossedPosterior | TreePosterior | DescribedPosterior | SpreadPosterior | KindPosterior
 
 
 def covering(moments: Moments, hierarchy: CrossedHierarchy) -> Moments:
@@ -242,6 +243,8 @@ class Prepared(NamedTuple):
         """Condition a hierarchy whose noise variances are those of the sums times ``factor``."""
         plain = hierarchy if hierarchy.metadata is None else replace(hierarchy, metadata=None)
         inner: CrossedPosterior | TreePosterior
+        if hierarchy.kinds is not None:
+            return condition_kinds(self.inner, hierarchy, self.ladder.units.over(factor))
         if hierarchy.spreads is not None:
             return condition_spreads(self.inner, hierarchy, self.ladder.units.over(factor))
         if self.ladder.tree is None:

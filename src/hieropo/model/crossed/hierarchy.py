@@ -86,11 +86,7 @@ class Spreads:
                 f"The scales of spreads are {self.scales.tolist()}. They multiply standard deviations: hand in finite "
                 "numbers of at least 0."
             )
-        if not (self.weights >= 0).all() or abs(float(self.weights.sum()) - 1.0) > 1e-6:
-            raise InputError(
-                f"The weights of spreads are {self.weights.tolist()}. They are probabilities of a task's scale: hand "
-                "in numbers of at least 0 that add to 1."
-            )
+        check_probabilities(self.weights, "spreads", "scale")
 
     @property
     def mean_square(self) -> float:
@@ -104,6 +100,68 @@ class Spreads:
         at = int(np.searchsorted(np.cumsum(self.weights[order]), _QUARTILE - 1e-12))
         usual = float(self.scales[order[min(at, order.size - 1)]])
         return np.asarray((self.scales > 0) & (self.scales >= _OUTLYING * usual))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kinds:
+    """Tasks of several kinds: a task is of kind k with probability w_k, and its kind adds eta_ka ~ N(0, C) to theta_sa.
+
+    Tasks of one kind share eta_k; which tasks are of it is not known. Given the rows, posteriors of the effects of the
+    kinds have one mode for each partition of the tasks that the log leaves possible, and for each order of the kinds:
+    ``centres`` say which.
+
+    Parameters
+    ----------
+    weights : (n,) array
+        w_k, at least 0; add to 1.
+    effect_cov : (p, p) array
+        C, of the effects of actions in one kind around those in all tasks.
+    centres : (n, K, p) array
+        Coefficients of the actions of each kind, from which the search for its mode starts. They are no parameters of
+        the prior: any others with the same nearest mode give the same posterior.
+
+    Raises
+    ------
+    InputError, MismatchError
+        Shapes do not fit, a number is not finite, or the weights are no weights.
+    """
+
+    weights: Array
+    effect_cov: Array
+    centres: Array
+
+    __repr__ = brief
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "effect_cov", check_covariance(self.effect_cov, "effect_cov"))
+        for name in ("weights", "centres"):
+            object.__setattr__(self, name, frozen(getattr(self, name)))
+        shape, p = self.centres.shape, len(self.effect_cov)
+        if len(shape) != 3 or self.weights.shape != shape[:1] or shape[2] != p or not self.weights.size:
+            raise InputError(
+                f"weights of kinds have shape {self.weights.shape}, centres {shape}, and effect_cov is of {p} "
+                "coefficients. Each kind has one weight and p coefficients of each action: hand in arrays of shapes "
+                "(n,), (n, K, p) and (p, p)."
+            )
+        if not np.isfinite(self.centres).all():
+            raise InputError(
+                "centres of kinds have a number that is not finite. Hand in coefficients of actions."
+            )
+        check_probabilities(self.weights, "kinds", "kind")
+
+    @property
+    def share_between(self) -> float:
+        """Share of C that makes tasks differ, 1 - sum w_k^2: two tasks are of one kind with probability sum w_k^2."""
+        return float(1 - np.square(self.weights).sum())
+
+
+def check_probabilities(weights: Array, of: str, value: str) -> None:
+    """Raise InputError where weights are no probabilities."""
+    if not (weights >= 0).all() or abs(float(weights.sum()) - 1.0) > 1e-6:
+        raise InputError(
+            f"The weights of {of} are {weights.tolist()}. They are probabilities of a task's {value}: hand "
+            "in numbers of at least 0 that add to 1."
+        )
 
 
 class CrossedPrior(Protocol):
@@ -163,6 +221,8 @@ class CrossedHierarchy(CrossedPrior):
         Known of the tasks; X_s of shape (d, c) have one kappa for all actions.
     spreads : Spreads, optional
         Of the interactions of a task; default M in all tasks. Not with levels or metadata.
+    kinds : Kinds, optional
+        Of the tasks; M is then of the interactions within a kind. Not with levels, metadata or spreads.
 
     All three covariances may be singular or zero. A = M = 0 says that actions have no effect.
 
@@ -179,6 +239,7 @@ class CrossedHierarchy(CrossedPrior):
     levels: tuple[CrossedLevel, ...] = ()
     metadata: Metadata | None = None
     spreads: Spreads | None = None
+    kinds: Kinds | None = None
 
     __repr__ = brief
 
@@ -212,6 +273,20 @@ class CrossedHierarchy(CrossedPrior):
             raise InputError(
                 "This hierarchy has spreads of interactions besides levels or metadata. The mixture of spreads is "
                 "derived for tasks without groups and metadata alone: leave spreads out, or the groups and metadata."
+            )
+        if self.kinds is not None:
+            self._check_kinds(self.kinds)
+
+    def _check_kinds(self, kinds: Kinds) -> None:
+        if self.levels or self.metadata is not None or self.spreads is not None:
+            raise InputError(
+                "This hierarchy has kinds of tasks besides levels, metadata or spreads. Kinds are derived for tasks "
+                "without groups, metadata and a mixture of spreads alone: leave kinds out, or the others."
+            )
+        if kinds.centres.shape[1:] != (self.n_actions, self.unit_dim):
+            raise MismatchError(
+                f"centres of kinds have shape {kinds.centres.shape}, and the hierarchy has {self.n_actions} actions of "
+                f"{self.unit_dim} coefficients. Both are of the same actions: hand in centres of shape (n, K, p)."
             )
 
     def _check_levels(self) -> None:
@@ -247,13 +322,8 @@ class CrossedHierarchy(CrossedPrior):
             "kind": "crossed given",
             **{name: getattr(self, name).tolist() for name in (*_COVS, "noise_var")},
             "groups": [{name: getattr(level, name).tolist() for name in _COVS[1:]} for level in self.levels],
-            **(
-                {}
-                if self.spreads is None
-                else {
-                    "spreads": {name: getattr(self.spreads, name).tolist() for name in ("scales", "weights")}
-                }
-            ),
+            **_mixture_to_dict("spreads", self.spreads, ("scales", "weights")),
+            **_mixture_to_dict("kinds", self.kinds, _KINDS),
         }
 
     @classmethod
@@ -270,7 +340,10 @@ class CrossedHierarchy(CrossedPrior):
             for own, level in zip(values["groups"], levels, strict=True)
         )  # fmt: skip
         spreads = Spreads(**values["spreads"]) if "spreads" in values else None
-        return cls(**covs, levels=groups, metadata=metadata, spreads=spreads)
+        kinds = None
+        if "kinds" in values:
+            kinds = Kinds(**{name: np.asarray(values["kinds"][name], dtype=np.float64) for name in _KINDS})
+        return cls(**covs, levels=groups, metadata=metadata, spreads=spreads, kinds=kinds)
 
     @property
     def unit_dim(self) -> int:
@@ -285,6 +358,13 @@ class CrossedHierarchy(CrossedPrior):
 
 UNTOLD = 16.0  # noise variance of an action whose rows do not tell it, in units of the common one
 _COVS = ("action_cov", "level_cov", "interaction_cov")
+_KINDS = ("weights", "effect_cov", "centres")
+
+
+def _mixture_to_dict(
+    key: str, mixture: Spreads | Kinds | None, names: tuple[str, ...]
+) -> dict[str, dict[str, Any]]:
+    return {} if mixture is None else {key: {name: getattr(mixture, name).tolist() for name in names}}
 
 
 def typical_noise(noise_var: Array) -> float:

@@ -1,6 +1,7 @@
-"""Expectation propagation over tasks that differ in the spread of their interactions.
+"""Expectation propagation over tasks that each have one of several unknown labels.
 
-Task s has gamma_sa ~ N(0, c_k^2 M) with probability w_k, k = 1 .. n. With z the standardised effects of the actions and
+Task s has label k with probability w_k, k = 1 .. n: gamma_sa ~ N(0, c_k^2 M), or mu_a = beta + the effects of a kind k
+of tasks. With z the standardised effects of the actions and
 beta, mu_a = beta + F z_a, A = F F', the rows of task s say of z, its level and interactions integrated out,
 
     t_s(z) = sum_k w_k exp(kappa_sk + eta_sk'z - z'Lambda_sk z / 2)
@@ -16,6 +17,7 @@ exact. The log evidence is that of the approximation,
 up to constants that no scale and no weight changes.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -68,6 +70,11 @@ class TaskTerms(NamedTuple):
     def along(self, basis: Array) -> "TaskTerms":
         """Return terms about mu (K p) as those about z, mu = basis z."""
         return TaskTerms(basis.T @ self.information @ basis, self.score @ basis, self.constant)
+
+    @classmethod
+    def stacked(cls, labels: Iterable["TaskTerms"]) -> "TaskTerms":
+        """Return terms of one label each as those of all."""
+        return cls(*(np.concatenate(part) for part in zip(*labels, strict=True)))
 
 
 def effects_basis(action_cov: Array, n_actions: int) -> Array:
@@ -142,6 +149,7 @@ class Propagated(NamedTuple):
     change : (n, t, D, D) array
         Lambda_sk less the information of the factor of s: of z given scale k in s the precision is Gamma + change.
     log_evidence : float
+    converged : bool
     """
 
     responsibilities: Array
@@ -151,6 +159,7 @@ class Propagated(NamedTuple):
     means: Array
     change: Array
     log_evidence: float
+    converged: bool
 
 
 class Factors(NamedTuple):
@@ -177,7 +186,13 @@ class Factors(NamedTuple):
 
 
 def propagate(
-    terms: TaskTerms, weights: Array, prior: Array, start: Factors | None = None
+    terms: TaskTerms,
+    weights: Array,
+    prior: Array,
+    start: Factors | None = None,
+    *,
+    close: float = _CLOSE,
+    rounds: int = _ROUNDS,
 ) -> tuple[Propagated, Factors]:
     """Return the approximation at its fixed point; where none is reached, as far as factors remain Gaussian.
 
@@ -191,6 +206,10 @@ def propagate(
         Precisions of z a priori, 0 where flat.
     start : Factors, optional
         From which to start; default the terms averaged by the weights.
+    close : float
+        Change of responsibilities, and relative change of the evidence, at which the factors are kept.
+    rounds : int
+        At most.
 
     Raises
     ------
@@ -200,7 +219,7 @@ def propagate(
     with np.errstate(divide="ignore"):
         log_weights = np.log(weights)
     factors = Factors.averaged(terms, weights) if start is None else start
-    share, last = 1.0, factors
+    share, last, reached = 1.0, factors, False
     try:
         step = one_round(terms, log_weights, prior, factors)
     except np.linalg.LinAlgError as error:
@@ -208,7 +227,7 @@ def propagate(
             "The rows do not determine beta, the coefficients that all tasks and actions share: a column is constant "
             "zero or a copy of others, or the log has no rows. Leave the column out."
         ) from error
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         factors = last.between(Factors(step.precision, step.shift), share)
         try:
             following = one_round(terms, log_weights, prior, factors)
@@ -217,24 +236,26 @@ def propagate(
             if share < _LEAST_STEP:
                 break
             continue
-        close = _close(step, following)
+        reached = _close(step, following, close)
         last, step = factors, following
-        if close:
+        if reached:
             break
     factors = last
     gamma, nu = np.diag(prior) + factors.precision.sum(axis=0), factors.shift.sum(axis=0)
     cov, mean, _ = inverted(gamma, nu)
     change = terms.information - factors.precision
     return (
-        Propagated(step.responsibilities, step.log_ratios, mean, cov, step.means, change, step.log_evidence),
+        Propagated(
+            step.responsibilities, step.log_ratios, mean, cov, step.means, change, step.log_evidence, reached
+        ),
         factors,
     )
 
 
-def _close(previous: Round, step: Round) -> bool:
+def _close(previous: Round, step: Round, close: float) -> bool:
     change = np.abs(step.responsibilities - previous.responsibilities).max(initial=0.0)
     evidence = abs(step.log_evidence - previous.log_evidence)
-    return bool(change < _CLOSE and evidence < _CLOSE * max(1.0, abs(step.log_evidence)))
+    return bool(change < close and evidence < close * max(1.0, abs(step.log_evidence)))
 
 
 def one_round(terms: TaskTerms, log_weights: Array, prior: Array, factors: Factors) -> Round:
@@ -256,8 +277,10 @@ def one_round(terms: TaskTerms, log_weights: Array, prior: Array, factors: Facto
     cov = np.einsum("tk,ktij->tij", responsibilities, covs)
     cov += np.einsum("tk,kti,ktj->tij", responsibilities, away, away)
     matched = inverted(cov, np.zeros_like(mean))[0]
+    changed = matched - precision
+    changed = (changed + changed.swapaxes(1, 2)) / 2  # what is not symmetric would grow t-fold in every round
     log_evidence = total + (cavity - total + (largest + np.log(norm))[:, 0]).sum()
     return Round(
-        responsibilities, log_ratios, means, matched - precision,
+        responsibilities, log_ratios, means, changed,
         np.einsum("tij,tj->ti", matched, mean) - shift, float(log_evidence),
     )  # fmt: skip

@@ -1,0 +1,185 @@
+"""Claims of `HierOPO(task_kinds="auto")` beside those of one kind, where tasks are of three kinds, and elsewhere.
+
+    python experiments/task_kinds.py                # writes docs/results/task_kinds.md; about eight minutes of CPU time
+    python experiments/task_kinds.py --share 0.05 --out /tmp/task_kinds.md
+
+Logs, policies, values and claims are those of `experiments/claims.py`: 60 tasks with 25 rows, four actions, noise of
+sd 1; both settings learn from the same logs. With kinds, a task is of each of three kinds with probability 1/3, and a
+kind has an effect of each action (the standard deviation is named), beside effects that differ between tasks of a
+kind, sd .1, and levels of tasks, sd .5. "used" is the share of the logs in which kinds are used, and "used, permuted"
+that with rewards permuted within tasks. Where they are not used, both settings give the same to the last bit, so that
+logs without kinds are judged by the truth only where they are. "harmed" is the share of the changed tasks that the 5 %
+gate lets through and in which the policy is truly worse; "right kind" that of the tasks which are of the kind that they
+are said to be, where kinds are used. A seed gives the same figures with any number of processes.
+"""
+
+import os
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
+import numpy as np
+import pyarrow as pa
+from claims import SHARES, Log, drawn, permuted_within, share
+from claims import WORLDS as CLAIM_WORLDS
+from repeating import one_table
+from scipy.optimize import linear_sum_assignment
+from tables import figure
+
+from hieropo import HierOPO
+
+SEED = 20261201
+OUT = Path(__file__).resolve().parents[1] / "docs" / "results" / "task_kinds.md"
+RUNS = 40
+INTRODUCTION = """\
+`HierOPO(task_kinds="auto")` beside `task_kinds="one"` on the same logs; the columns are explained at the head of
+`experiments/task_kinds.py`. The seed is {seed}. Value is in % of the way from the incumbent to the oracle; after ±
+stands one Monte Carlo standard error.
+"""
+KINDS = {"kinds": 0.5, "distinct": 0.8}  # sd of the effects of actions in a kind
+WORDS = {
+    "kinds": "three kinds of tasks, effects of sd .5",
+    "distinct": "three kinds of tasks, effects of sd .8",
+}
+OTHERS = ("model", "no effect", "alike", "sparse", "t3", "skewed", "unequal noise", "revenue")
+ODD = "odd, varied"
+NAMES = (*KINDS, *OTHERS, ODD)
+SEEDS = ("kinds", "distinct", *OTHERS, ODD, "clear")  # the place of a world is part of its seed
+
+
+def drawn_kinds(sd: float, rng: np.random.Generator) -> tuple[Log, Any]:
+    """Draw a log of tasks of three kinds, and the kind (m,) of each task."""
+    m, rows, count = 60, 25, len(SHARES)
+    kind = rng.integers(0, 3, m)
+    theta = sd * rng.standard_normal((3, count, 1))[kind] + 0.5 * rng.standard_normal((m, 1, 1))
+    theta = theta + 0.1 * rng.standard_normal((m, count, 1))
+    n = m * rows
+    task = np.repeat(np.arange(m), 2 + rng.multinomial(n - 2 * m, rng.dirichlet(np.full(m, 2.0))))
+    action = rng.choice(count, n, p=SHARES)
+    weight = np.bincount(task, minlength=m) / n
+    log = Log(theta, SHARES, weight, task, action, np.zeros((n, 0)), np.zeros(n), "normal", np.ones(count))
+    mean = log.means(log.x, task)[np.arange(n), action]
+    return replace(log, reward=mean + rng.standard_normal(n)), kind
+
+
+class Fit(NamedTuple):
+    """Gain of a policy and the claim of it, by one setting."""
+
+    gain: float
+    claimed: float
+    held: bool
+    harmed: int
+    passed: int
+
+
+class Run(NamedTuple):
+    """Both settings on one log, and the gain of the oracle; no settings where kinds are not used and there are none."""
+
+    one: Fit | None
+    auto: Fit | None
+    best: float
+    used: bool
+    used_permuted: bool
+    right: float
+
+
+def learned(table: pa.Table, task_kinds: Any) -> HierOPO:
+    """Learn from a log."""
+    learner = HierOPO(logging="random", task_kinds=task_kinds)
+    return learner.fit(table, task="task", action="action", reward="reward")
+
+
+def judged(log: Log, learner: HierOPO) -> Fit:
+    """Judge a policy by the truth."""
+    m = len(log.theta)
+    tasks = np.arange(m)
+    truth = log.means(np.zeros((m, 0)), tasks)
+    chosen = learner.predict(pa.table({"task": tasks})).astype(np.int64)
+    evaluation = learner.evaluate(log.table(), propensities="none")
+    gains = log.weight * (truth[tasks, chosen] - truth @ log.shares)
+    claim, passed = evaluation.model.difference, evaluation.passed & evaluation.changed
+    passed = passed[np.asarray(evaluation.keys.locate(tasks))]
+    gain = float(gains.sum())
+    return Fit(
+        gain, claim.mean, claim.low - 1e-12 <= gain <= claim.high + 1e-12, int((gains[passed] < -1e-12).sum()),
+        int(passed.sum()),
+    )  # fmt: skip
+
+
+def right_kind(learner: HierOPO, kind: Any) -> float:
+    """Share of the tasks of the kind that they are said to be, the kinds matched to the true ones."""
+    kinds = learner.posterior_.task_kinds
+    table = np.zeros((kinds.probability.shape[1], 3))
+    np.add.at(
+        table, (kinds.kind[np.asarray(learner.moments_.keys.locate(np.arange(len(kind))))] - 1, kind), 1
+    )
+    rows, columns = linear_sum_assignment(-table)
+    return float(table[rows, columns].sum() / len(kind))
+
+
+def one_run(name: str, seed: int) -> Run:
+    """Draw one log, and learn from it with both settings; where kinds are not used they are the same."""
+    rng = np.random.default_rng([SEED, SEEDS.index(name), seed])
+    kind = None
+    if name in KINDS:
+        log, kind = drawn_kinds(KINDS[name], rng)
+    else:
+        log = drawn(replace(CLAIM_WORLDS["model"], few=0.05) if name == ODD else CLAIM_WORLDS[name], rng)
+    permuted = permuted_within(log, rng)
+    truth = log.means(np.zeros((len(log.theta), 0)), np.arange(len(log.theta)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        learner = learned(log.table(), "auto")
+        used, one, auto, right = learner.posterior_.task_kinds is not None, None, None, np.nan
+        if used or kind is not None:
+            one = judged(log, learned(log.table(), "one"))
+            auto = judged(log, learner) if used else one
+        if used and kind is not None:
+            right = right_kind(learner, kind)
+        used_permuted = learned(log.table(permuted), "auto").posterior_.task_kinds is not None
+    best = float(log.weight @ (truth.max(axis=1) - truth @ log.shares))
+    return Run(one, auto, best, used, used_permuted, right)
+
+
+def row(name: str, runs: list[Run]) -> dict[str, str]:
+    """Figures of a world by the names of their columns."""
+    words = "5 % of tasks with 10 x effects, others varied" if name == ODD else WORDS.get(name)
+    right = np.array([run.right for run in runs])
+    some = [(run, run.one, run.auto) for run in runs if run.one is not None and run.auto is not None]
+    best = sum(run.best for run, _, _ in some)
+    figures = {
+        "world": words or CLAIM_WORLDS[name].words,
+        "logs": str(len(runs)),
+        "used, %": share([run.used for run in runs]),
+        "used, permuted, %": share([run.used_permuted for run in runs]),
+        "right kind, %": "" if np.isnan(right).all() else f"{100 * np.nanmean(right):.0f}",
+        "logs judged": str(len(some)) if some else "",
+    }
+    for setting, fits in (("one", [one for _, one, _ in some]), ("auto", [auto for _, _, auto in some])):
+        gain, claimed = sum(fit.gain for fit in fits), sum(fit.claimed for fit in fits)
+        harmed, passed = sum(fit.harmed for fit in fits), sum(fit.passed for fit in fits)
+        figures |= {
+            f"value, {setting}": f"{100 * gain / best:.1f}" if best > 0 else "",
+            f"claimed / true, {setting}": f"{claimed / gain:.2f}" if best > 0 else "",
+            f"holds, %, {setting}": share([fit.held for fit in fits]) if len(fits) > 1 else "",
+            f"harmed, %, {setting}": f"{100 * harmed / passed:.1f}" if passed else "",
+        }
+    lead = np.array([auto.gain - one.gain for _, one, auto in some])
+    figures["auto less one"] = ""
+    if len(some) > 1 and best > 0:
+        lead = 100 * lead * len(some) / best
+        figures["auto less one"] = figure(lead.mean(), lead.std(ddof=1) / np.sqrt(len(some)), 1)
+    return figures
+
+
+def main() -> None:
+    """Make all runs and write the table."""
+    head = ["# Kinds of tasks", INTRODUCTION.format(seed=SEED)]
+    one_table(__doc__, OUT, one_run, dict.fromkeys(NAMES, RUNS), row, head)
+
+
+if __name__ == "__main__":
+    main()
