@@ -39,11 +39,8 @@ INTRODUCTION = """\
 `experiments/task_kinds.py`. The seed is {seed}. Value is in % of the way from the incumbent to the oracle; after ±
 stands one Monte Carlo standard error.
 """
-KINDS = {"kinds": 0.5, "distinct": 0.8}  # sd of the effects of actions in a kind
-WORDS = {
-    "kinds": "three kinds of tasks, effects of sd .5",
-    "distinct": "three kinds of tasks, effects of sd .8",
-}
+KINDS = {"kinds": 0.5, "clear": 0.6, "distinct": 0.8}  # sd of the effects of actions in a kind
+WORDS = {name: f"three kinds of tasks, effects of sd {str(sd).lstrip('0')}" for name, sd in KINDS.items()}
 OTHERS = ("model", "no effect", "alike", "sparse", "t3", "skewed", "unequal noise", "revenue")
 ODD = "odd, varied"
 NAMES = (*KINDS, *OTHERS, ODD)

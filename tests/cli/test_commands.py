@@ -142,6 +142,12 @@ class TestFit:
         assert hieropo.load_learner(tmp_path / "p").spreads == "auto"
 
     @pytest.mark.slow
+    @pytest.mark.parametrize(("word", "setting"), [("auto", "auto"), ("3", 3)])
+    def test_kinds_of_tasks_are_a_setting(self, shop: Path, tmp_path: Path, word: str, setting: Any) -> None:
+        answers("fit", shop / "log.parquet", "-o", tmp_path / "p", *FIT, "--task-kinds", word)
+        assert hieropo.load_learner(tmp_path / "p").task_kinds == setting
+
+    @pytest.mark.slow
     def test_takes_a_feature_map_from_a_file(self, shop: Path, tmp_path: Path) -> None:
         features = per_action(["none", "gift", "coupon"], ["visits"], intercept=False)
         (tmp_path / "map.json").write_text(json.dumps(features.to_dict()), encoding="utf-8-sig")
@@ -194,6 +200,7 @@ class TestFit:
         assert "Give --action" in refuses(2, "fit", log, *out, *plain)
         flat = refuses(2, "fit", log, *out, *FIT, "--algorithm", "flat", "--spreads", "auto")
         assert "flat has none of them" in flat
+        assert "from 2 to 6 is needed" in refuses(2, "fit", log, *out, *FIT, "--task-kinds", "9")
         assert not list(tmp_path.iterdir())
 
     @pytest.mark.parametrize(

@@ -31,8 +31,9 @@ from hieropo._utils.packed import unpack
 from hieropo.cli import main
 from hieropo.errors import HieropoWarning, MismatchError, NumericalError
 from hieropo.features.maps import Columns, embedding, per_action
+from hieropo.model.crossed.hierarchy import CrossedHierarchy, Kinds, Spreads
 from hieropo.model.metadata import Metadata
-from hieropo.model.moved_priors import recentred_hierarchy
+from hieropo.model.moved_priors import moved_crossed, recentred_hierarchy
 from hieropo.moments.recentring import at_final_origin, far_columns, near_first_rows, recentred
 from hieropo.moments.units import UnitAccumulator
 from hieropo.passes.identifiability import refuse_undetermined
@@ -361,6 +362,28 @@ class TestGivenPriors:
             one, other = (before @ given.metadata.one(d, values), after @ found.metadata.one(d, values))
             np.testing.assert_allclose(other @ found.hyper.mean, one @ hyper.mean, rtol=1e-9)
             np.testing.assert_allclose(other @ found.hyper.cov @ other.T, one @ hyper.cov @ one.T, rtol=1e-9)
+
+    @pytest.mark.parametrize("mixture", ["kinds", "spreads"])
+    def test_mixtures_over_tasks_expect_the_same_rewards(self, mixture):
+        features = MAPS["per-action"]
+        rng, there = np.random.default_rng(1), features.recentred((16.0, -3.0, 0.0))
+        K, d = len(features.actions), features.dim
+        p = d // K
+        root = rng.standard_normal((p, p))
+        kinds = Kinds(np.array([0.4, 0.6]), root @ root.T, rng.standard_normal((2, K, p)))
+        spreads = Spreads(np.array([0.0, 2.0]), np.array([0.4, 0.6]))
+        more = {"kinds": kinds} if mixture == "kinds" else {"spreads": spreads}
+        given = CrossedHierarchy(np.eye(p), np.eye(p), 0.5 * np.eye(p), np.ones(K), **more)
+        found = moved_crossed(given, features, there)
+        if mixture == "spreads":
+            assert found.spreads is spreads
+            return
+        x, codes = rng.standard_normal((4, 3)) + np.array([16.0, -3.0, 0.0]), rng.integers(K, size=4)
+        before, after = features.phi(x, codes), there.phi(x, codes)
+        for one, other in zip(kinds.centres, found.kinds.centres, strict=True):
+            np.testing.assert_allclose(after @ other.reshape(-1), before @ one.reshape(-1), rtol=1e-9)
+        one, other = (np.kron(np.eye(K), each.kinds.effect_cov) for each in (given, found))
+        np.testing.assert_allclose(after @ other @ after.T, before @ one @ before.T, rtol=1e-9)
 
     def test_with_metadata_of_their_own_shape(self):
         features = MAPS["per-action"]

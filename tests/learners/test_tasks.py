@@ -165,6 +165,15 @@ class TestSeveralColumns:
 
 
 class TestWithoutAColumn:
+    def test_the_summary_and_a_finding_say_so(self) -> None:
+        learner = HierOPO().fit(LOG, **COLUMNS)
+        assert "No column of tasks is named" in str(learner.summary()).replace("\n", " ")
+        (finding,) = [each for each in learner.findings_ if each.kind == "no task"]
+        assert "A key that is wrong in some rows serves" in str(finding).replace("\n", " ")
+        assert "No column of tasks is named" not in str(
+            HierOPO().fit(PAIRS, task=TASK, action="offer", reward="profit").summary()
+        )
+
     @pytest.mark.slow
     @pytest.mark.parametrize("learner", [HierOPO(), FlatOPO(), PooledOPO(), OracleOPO([0.0] * 6)])
     def test_all_rows_are_one_task_in_every_learner(self, learner: HierOPO, tmp_path: Path) -> None:

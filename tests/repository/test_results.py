@@ -369,3 +369,22 @@ def test_the_first_log_of_tasks_that_are_unlike_the_others_is_that_of_the_table(
     assert [run.auto.gain, run.auto.claimed] == pytest.approx([0.258727, 0.219827], abs=1e-3)
     assert run.auto.used
     assert not run.one.used
+
+
+@pytest.mark.slow
+def test_the_first_logs_with_kinds_of_tasks_are_those_of_the_table(load) -> None:
+    """The tables have sums over forty logs; these are the figures of the first, as they went into them."""
+    run = load("task_kinds").one_run("distinct", 0)
+    assert run.best == pytest.approx(1.126956, abs=1e-5)
+    assert [run.one.gain, run.one.claimed] == pytest.approx([0.992324, 0.948944], abs=1e-3)
+    assert [run.auto.gain, run.auto.claimed] == pytest.approx([1.101611, 1.055429], abs=5e-3)
+    assert run.used
+    assert not run.used_permuted
+
+
+def test_effects_of_a_key_that_errs_are_smaller_by_the_derived_factor(load) -> None:
+    keys = load("imperfect_keys")
+    for row in committed(load, "imperfect_keys.md", "# "):
+        derived = keys.factor(keys.RIGHT[row["rho"]], 60)
+        assert float(row["factor"]) == pytest.approx(derived, abs=5e-3)
+        assert float(row["measured"]) == pytest.approx(derived, abs=0.05)

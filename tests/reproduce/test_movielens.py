@@ -21,10 +21,12 @@ from sklearn.mixture import GaussianMixture
 from hieropo import InputError, LogError, NumericalError, SchemaError
 from hieropo.cli import main
 from hieropo.model.hierarchy import Hierarchy
+from hieropo.model.posterior import condition
 from hieropo.reproduce.beyond import experiment as beyond
 from hieropo.reproduce.judging import losses
 from hieropo.reproduce.movielens import download as grouplens
 from hieropo.reproduce.movielens import experiment as movielens
+from hieropo.reproduce.movielens import learned_prior
 from hieropo.reproduce.movielens.clusters import Clusters, best_of, one_start
 from hieropo.reproduce.movielens.ratings import read_ratings
 from hieropo.reproduce.settings import Counts, Settings, settings_of, shipped
@@ -438,6 +440,17 @@ def test_a_run_judges_all_algorithms_in_one_world(setup: Any) -> None:
     assert all(value >= 0 for value in found.values())
 
 
+def test_the_learned_prior_is_measured_against_the_given_one(setup: Any) -> None:
+    settings, given = setup
+    found = learned_prior.one_run(settings, given, movielens.Cell(150), 1)
+    world = movielens.draw(settings, given, movielens.Cell(150), 1)
+    size = np.sqrt(np.trace(world.prior.task_cov))
+    away = condition(world.moments, world.prior).hyper.mean - world.root
+    assert found[learned_prior.GIVEN_MEAN] == pytest.approx(np.linalg.norm(away) / size)
+    assert set(found) == set(learned_prior.FIGURES)
+    assert all(np.isfinite(value) and value >= 0 for value in found.values())
+
+
 # --- beyond ---------------------------------------------------------------------------------------------------------
 
 
@@ -635,6 +648,7 @@ def test_the_command_leaves_tables_that_do_not_depend_on_the_form_of_the_ratings
     assert told["zip, beyond"] == told["parquet, beyond"]
     assert {each["runs"] for each in told["zip, beyond"]} == {3}
     assert f"| {beyond.LEARNED} |" in (out / "beyond.md").read_text()
+    assert f"| {learned_prior.SD} |" in (out / "prior.md").read_text()
     assert {each["runs"] for each in told["zip"] if each["reading"] != "as set"} == {3}
     assert {each["runs"] for each in told["zip"] if each["reading"] == "as set"} == {2, 3, 4}
     few = [each for each in told["zip"] if each["runs"] == 2]

@@ -141,7 +141,7 @@ class HierOPO(Fitted, Estimator):
     task_kinds : {"one", "auto"} or int
         With the crossed prior: "auto" looks for kinds of tasks, each with effects of actions of its own, and uses them
         where the log is ten to one for them. A number (2 to 6) says how many kinds there are. "one": all tasks vary
-        around one mean. It is looked for in logs of 8 to 1,000 tasks in memory, without levels and metadata.
+        around one mean. It is looked for in logs of 8 to 300 tasks in memory, without levels and metadata.
     roles : mapping, optional
         Columns by role, as the parameters of :meth:`fit` name them, for use as a scikit-learn estimator:
         ``HierOPO(roles={"task": "store", "action": "offer"}).fit(X, y)``. Columns named in a fit come first.

@@ -10,7 +10,12 @@ from hieropo.errors import InputError
 from hieropo.reproduce.settings import Algorithm
 from hieropo.reproduce.writing import Summary
 
-PAPERS = ("OracleOPO", "HierOPO", "FlatOPO")  # the algorithms in the figures of the paper
+FIRST = (
+    "OracleOPO",
+    "HierOPO",
+    "FlatOPO",
+    "learned",
+)  # those in the figures of the paper, and HierOPO without its prior
 
 STYLES = (  # colours that differ in brightness and for most eyes (Okabe and Ito), and marks
     ("#000000", "s"), ("#d55e00", "o"), ("#0072b2", "^"), ("#009e73", "D"), ("#cc79a7", "v"),
@@ -56,9 +61,9 @@ def need_matplotlib() -> None:
 def draw_figures(
     out: Path, panels: Sequence[Panel], algorithms: Sequence[Algorithm], metadata: Mapping[str, str]
 ) -> list[Path]:
-    """Draw the figures of the paper's algorithms, and those of all algorithms with a logarithmic axis."""
+    """Draw the paper's algorithms with HierOPO's learned prior, and all algorithms with a logarithmic axis."""
     styles = dict(zip((algorithm.name for algorithm in algorithms), STYLES, strict=False))
-    paper_styles = {name: styles[name] for name in PAPERS if name in styles}
+    paper_styles = {name: styles[name] for name in FIRST if name in styles}
     paths = draw(out / "figure", panels, paper_styles, metadata) if paper_styles else []
     return paths + draw(out / "figure_all", panels, styles, metadata, scale="log")
 

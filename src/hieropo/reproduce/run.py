@@ -10,6 +10,7 @@ from hieropo.reproduce.beyond.experiment import FIGURES, LEARNED, LOSS, NAMES, V
 from hieropo.reproduce.experiment import Progress, Results, make_folder, run_missing
 from hieropo.reproduce.figures import STYLES, Panel, draw, draw_figures, need_matplotlib
 from hieropo.reproduce.movielens import experiment as movielens
+from hieropo.reproduce.movielens import learned_prior
 from hieropo.reproduce.movielens.ratings import read_ratings
 from hieropo.reproduce.settings import Settings, settings_of, settings_text
 from hieropo.reproduce.synthetic import experiment as synthetic
@@ -37,7 +38,8 @@ runs. A run draws tasks and one log that all algorithms see, and judges them in 
 """
 _MOVIELENS = """\
 Mean suboptimality V(best policy) - V(policy) over users, in stars, and after ± its standard error over runs. A run
-draws users of the largest cluster and one log that all algorithms see, and judges them in the same contexts.
+draws users of the largest cluster and one log that all algorithms see, and judges them in the same contexts. "learned"
+has no prior from the rating matrix, but the one that HierOPO learns from the logged rows ([prior.md](prior.md)).
 "Difference" is to {other} in the same runs. `results.parquet` holds all figures, the first {first} runs one by one
 among them.
 
@@ -56,6 +58,16 @@ alike users are, and how much noise there is, from the log. Above it stand prior
 Below it stand each user alone and all users as one, both learned from the log, and rankings that are the same for all:
 by mean reward in the log, by mean rating and by number of ratings in the rating matrix. A user is worse off than by a
 ranking where the true value of the policy, over {contexts} contexts, is below that of the ranking.
+"""
+_PRIOR = """\
+The prior that "learned" of [results.md](results.md) takes, learned from the logged rows alone: mean and covariance of
+the users, and the noise, by REML. Beside it stands the prior of the paper, which has the means of all clusters and the
+covariance of the largest from the rating matrix. {runs} runs at each n, those of results.md; after ± one standard
+error over runs.
+
+Errors of the mean are distances of its posterior mean from the mean of the largest cluster, of which all users are, in
+units of the root of the trace of the cluster's covariance. The sd between users is the root of the trace of the learned
+covariance, over that of the cluster; the users are rows of the factors, not draws of a normal law.
 """
 _REFUSED = """\
 In {refused} runs the log did not determine the covariance that "learned" asks for; a simpler one was learned there, as
@@ -140,6 +152,8 @@ def reproduce_movielens(
     results = run_missing(movielens.experiment(settings, problem), out, options.processes, progress)
     origin = Origin(options.command("movielens --data PATH"), settings.seed, text, results.commits)
     papers = movielens_report(settings, problem, results, origin, out, pictures=options.pictures)
+    results = run_missing(learned_prior.experiment(settings, problem), out, options.processes, progress)
+    prior_report(results, replace(origin, commits=results.commits), out)
     results = run_missing(beyond.experiment(settings, problem), out, options.processes, progress)
     origin = replace(origin, commits=results.commits)
     return papers, beyond_report(settings, results, origin, out, pictures=options.pictures)
@@ -227,6 +241,20 @@ def movielens_report(
     parts = [*head, *pictures_part(paths), *_tables(panels)]
     parts += _decisions(readings, _OPEN_MOVIELENS.format(runs=few))
     _write(out, "results", parts, summaries, results, origin)
+    return summaries
+
+
+def prior_report(results: Results, origin: Origin, out: Path) -> list[Summary]:
+    """Write the table of the learned prior beside the given one to a folder; return its summaries."""
+    summaries = [
+        point
+        for cell, runs in results.runs.items()
+        for point in summarised(cell.columns, runs, learned_prior.FIGURES, learned_prior.GIVEN_MEAN)
+    ]
+    text = _PRIOR.format(runs=max(point.runs for point in summaries))
+    parts = ["# The prior of MovieLens, learned and given", text, origin.paragraph()]
+    parts.append(cross_table(summaries, "algorithm", "rows", "mean, by n", mean))
+    _write(out, "prior", parts, summaries, results, origin)
     return summaries
 
 

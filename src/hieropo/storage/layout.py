@@ -55,7 +55,7 @@ class Kind:
         return f"{self.name}.json"
 
 
-POLICY = Kind("policy", "a policy", 8)
+POLICY = Kind("policy", "a policy", 9)
 SUMS = Kind("moments", "moments", 4)
 CHECKPOINT = Kind("checkpoint", "a checkpoint", 3)
 SHARDS = Kind("shards", "sharded moments", 1)
