@@ -679,22 +679,21 @@ def _integrated(
 def _with_mixtures(
     moments: AnyMoments, one: CrossedHierarchies, spreads: SpreadsSetting, task_kinds: TaskKindsSetting
 ) -> CrossedHierarchies:
-    """Average hierarchies with those of a mixture of spreads, or of kinds, where the log shows such tasks.
+    """Average hierarchies with those of a mixture of spreads, or of kinds, whichever has more evidence.
 
-    Where it shows both, the one of the larger evidence is used. Few unlike tasks look like kinds of their own, so that
-    kinds must have more evidence than a mixture of spreads, asked for or not.
+    Few unlike tasks look like kinds: these must have more evidence than spreads, asked for or not.
     """
     if one.levels or one.metadata is not None or isinstance(moments, MomentsInShards):
         return one
     noise = float(one.weights @ one.noise_var)
     sizes = one.weights * np.sqrt(one.noise_var / noise)
     a, level, m = (float(sizes @ sd) for sd in (one.action_sd, one.level_sd, one.interaction_sd))
+    of_log = moments, one.shapes, (a, level, m), noise
     kinds = mixed = None
     if task_kinds != "one":
-        number = None if task_kinds == "auto" else task_kinds
-        kinds = mixed_kinds(moments, one.shapes, (a, level, m), noise, number)
+        kinds = mixed_kinds(*of_log, None if task_kinds == "auto" else task_kinds)
     if spreads == "auto" or (kinds is not None and task_kinds == "auto"):
-        mixed = mixed_spreads(moments, one.shapes, (a, level, m), noise)
+        mixed = mixed_spreads(*of_log)
     if kinds is not None and (mixed is None or task_kinds != "auto" or kinds.log_odds >= mixed.log_odds):
         return _averaged_with_kinds(one, kinds, asked=task_kinds != "auto")
     return one if mixed is None or spreads == "one" else _averaged(one, mixed)
