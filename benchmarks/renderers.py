@@ -6,6 +6,7 @@ of its parts. A goal is written beside its figure, with "missed" where the figur
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from hieropo.reproduce.writing import table
@@ -538,6 +539,35 @@ def run_seconds(run: Results) -> float:
     return float(run["fit_cpu"] + run["save_cpu"])
 
 
+def _spark_texts(results: Any) -> list[str]:
+    """Return the tables of sums and decisions on Spark; ratios are those of medians over rounds."""
+    head, rows = ["tasks", "way", "s", "of the scan", "goal"], []
+    goals = {"files": (1.3, 4.0), "rows": (4.0, 8.0)}
+    for k, log in enumerate(results["logs"]):
+        seconds = {run["way"]: median(run["clocks"]) for run in log["runs"]}
+        for way, clock in seconds.items():
+            limit = goal(clock / seconds["scan"], goals[way][k], unit=" x") if way in goals else ""
+            rows.append([f"{log['tasks']:,}", way, small(clock), times(clock, seconds["scan"]), limit])
+    decided = {run["way"]: results["rows"] / median(run["clocks"]) for run in results["decisions"]}
+    share = decided["spark"] / decided["one process"]
+    size = (
+        f"Spark on one machine, {results['rows']:,} rows, {results['dim']} features; medians of rounds in which the "
+        "ways alternate."
+    )
+    said = (
+        f"Decisions, four actions: {decided['one process']:,.0f} rows a second in one process with all threads, "
+        f"{decided['spark']:,.0f} on Spark, {share:.2f} of it (goal {goal(share, 0.6, at_least=True)})."
+    )
+    fits = {run["way"]: median(run["clocks"]) for run in results["fits"]["runs"]}
+    ratio = fits["spark"] / fits["one process"]
+    fitted = (
+        f"A fit of {results['fits']['tasks']:,} tasks from {results['fits']['shards']} shards, two levels with all "
+        f"correlations: {small(fits['one process'])} s in one process, {small(fits['spark'])} s on Spark, "
+        f"{ratio:.1f} x (goal {goal(ratio, 2.0, unit=' x')})."
+    )
+    return [size, table(head, rows), said, fitted]
+
+
 def warehouse_table(parts: Parts) -> str:
     texts = []
     if "duckdb" in parts:
@@ -553,11 +583,7 @@ def warehouse_table(parts: Parts) -> str:
         head = ["features", "pass, CPU s", "DuckDB, CPU s", "of the pass", "pass, s", "DuckDB, s"]
         texts += [f"{results['rows']:,} rows of {results['tasks']:,} tasks, Parquet.", table(head, rows)]
     if "spark" in parts:
-        results = parts["spark"]
-        scan = next(run["clock"] for run in results["runs"] if run["way"] == "scan")
-        rows = [[run["way"], small(run["clock"]), times(run["clock"], scan)] for run in results["runs"]]
-        size = f"Spark, {results['rows']:,} rows of {results['tasks']:,} tasks, {results['dim']} features."
-        texts += [size, table(["way", "s", "of the scan"], rows)]
+        texts += _spark_texts(parts["spark"])
     return joined(*texts)
 
 
@@ -604,7 +630,7 @@ PROGRAMS = {
         warehouse_table,
         (
             Run("--rows 2000000 --tasks 50000", ("duckdb",), needs=("duckdb",)),
-            Run("--rows 2000000 --tasks 50000 --spark", ("spark",), needs=("pyspark",)),
+            Run("--rows 4000000 --tasks 100000 --spark", ("spark",), needs=("pyspark",)),
         ),
     ),
     "growth": Program(growth_table, (Run(parts=("rows", "tasks", "features", "actions", "threads")),)),

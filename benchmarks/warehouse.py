@@ -1,12 +1,14 @@
 """Sums by DuckDB's SQL beside the pass over the same Parquet files; with --spark those of Spark beside its scan.
 
     python benchmarks/warehouse.py --rows 2000000 --tasks 50000
-    python benchmarks/warehouse.py --rows 2000000 --tasks 50000 --spark
+    python benchmarks/warehouse.py --rows 4000000 --tasks 100000 --spark
 
 Spark needs the extra spark and a Java runtime. The files are made up in a temporary folder, and removed.
 """
 
 import argparse
+import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -18,9 +20,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import record
 
-from hieropo import LogMoments
+from hieropo import HierOPO, LogMoments, load_policy
 
 FILES = 8
+SHARDS = 16  # of the fit
 
 
 def write(folder: Path, rows: int, tasks: int, dim: int) -> list[str]:
@@ -59,32 +62,97 @@ def in_duckdb(rows: int, tasks: int, dims: list[int]) -> list[dict[str, Any]]:
     return found
 
 
-def on_spark(rows: int, tasks: int, dim: int) -> list[dict[str, Any]]:
-    """Time Spark's scan of all columns, and the ways of summing on its workers; seconds of the clock."""
+def session() -> Any:
+    """Return a session on all processors, whose workers have this Python."""
     from pyspark.sql import SparkSession
 
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[*]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.log.level", "ERROR").config("spark.ui.showConsoleProgress", "false")
+    return builder.config("spark.driver.memory", "3g").getOrCreate()
+
+
+def in_turn(ways: dict[str, Callable[[], Any]], rounds: int) -> list[dict[str, Any]]:
+    """Run all ways after each other, some times, after a round that does not count; return seconds of each round."""
+    clocks: dict[str, list[float]] = {way: [] for way in ways}
+    for k in range(rounds + 1):
+        for way, work in ways.items():
+            start = time.perf_counter()
+            work()
+            if k:
+                clocks[way].append(time.perf_counter() - start)
+    return [{"way": way, "clocks": clock} for way, clock in clocks.items()]
+
+
+def on_spark(spark: Any, rows: int, tasks: int, dim: int, rounds: int) -> list[dict[str, Any]]:
+    """Time Spark's scan of all columns, and the ways of summing on its workers, in turn; seconds of the clock."""
     import hieropo.spark
 
-    builder = SparkSession.builder.master("local[*]").config("spark.ui.enabled", "false")
-    spark = builder.config("spark.driver.memory", "4g").getOrCreate()
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "log").mkdir()
         columns = write(Path(folder) / "log", rows, tasks, dim)
         frame = spark.read.parquet(f"{folder}/log")
         given = {"task": "task", "reward": "reward", "context": columns}
-        numbers = iter(range(100))
 
         def summed(source: Any) -> None:
-            hieropo.spark.moments(source, out=f"{folder}/out-{next(numbers)}", spark=spark, **given)
+            with tempfile.TemporaryDirectory(dir=folder) as out:
+                hieropo.spark.moments(source, out=f"{out}/shards", spark=spark, **given)
 
         ways = {
             "scan": lambda: frame.selectExpr(*(f"sum({name})" for name in frame.columns)).collect(),
             "files": lambda: summed(f"{folder}/log"),
             "rows": lambda: summed(frame),
         }
-        found = [{"way": way, "clock": timed(work)["clock"]} for way, work in ways.items()]
-    spark.stop()
-    return found
+        return in_turn(ways, rounds)
+
+
+def decisions(spark: Any, rows: int, tasks: int, rounds: int) -> list[dict[str, Any]]:
+    """Time decisions for rows of files: one process with all threads, and Spark's workers, in turn."""
+    import hieropo.spark
+
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "log").mkdir()
+        rng = np.random.default_rng(0)
+        for k in range(FILES):
+            n = rows // FILES
+            table = {"task": rng.integers(tasks, size=n), "x": rng.standard_normal(n)}
+            offer = np.array(["a", "b", "c", "d"])[rng.integers(4, size=n)]
+            pq.write_table(
+                pa.table({**table, "offer": offer, "reward": rng.standard_normal(n)}),
+                f"{folder}/log/{k}.parquet",
+            )
+        given = {"task": "task", "action": "offer", "reward": "reward", "context": ["x"]}
+        HierOPO(task_cov="full", uncertainty="plug-in").fit(f"{folder}/log", **given).save(f"{folder}/policy")
+        policy, frame = (
+            load_policy(f"{folder}/policy"),
+            spark.read.parquet(f"{folder}/log").select("task", "x"),
+        )
+        ways = {
+            "one process": lambda: policy.decide(f"{folder}/log"),
+            "spark": lambda: (
+                hieropo.spark.decide(frame, f"{folder}/policy").write.format("noop").mode("overwrite").save()
+            ),
+        }
+        return in_turn(ways, rounds)
+
+
+def fits(spark: Any, tasks: int, dim: int, rounds: int) -> dict[str, Any]:
+    """Time a fit to made-up moments in shards: in one process with all threads, and with Spark's workers, in turn."""
+    import distributed
+
+    import hieropo.spark
+
+    with tempfile.TemporaryDirectory() as folder:
+        distributed.write(Path(folder) / "shards", tasks, dim, SHARDS, 0)
+
+        def learner() -> HierOPO:
+            return HierOPO(task_cov="full", uncertainty="first-order")
+
+        ways = {
+            "one process": lambda: learner().fit(f"{folder}/shards"),
+            "spark": lambda: hieropo.spark.fit(f"{folder}/shards", spark, learner()),
+        }
+        return {"tasks": tasks, "shards": SHARDS, "runs": in_turn(ways, rounds)}
 
 
 def main() -> None:
@@ -96,11 +164,21 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=50_000)
     parser.add_argument("--dims", type=int, nargs="*", default=[10, 20])
     parser.add_argument("--spark", action="store_true")
+    parser.add_argument("--many", type=int, default=1_000_000, help="tasks of a second log on Spark")
+    parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     sizes = {"rows": args.rows, "tasks": args.tasks}
     if args.spark:
-        runs = on_spark(args.rows, args.tasks, args.dims[0])
-        record.finish("warehouse", {**sizes, "dim": args.dims[0], "runs": runs}, part="spark")
+        spark, dim = session(), args.dims[0]
+        logs = [
+            {"tasks": tasks, "runs": on_spark(spark, args.rows, tasks, dim, args.rounds)}
+            for tasks in (args.tasks, args.many)
+        ]
+        decided = decisions(spark, args.rows, args.tasks, args.rounds)
+        fitted = fits(spark, args.many, dim, 1)
+        spark.stop()
+        results = {"rows": args.rows, "dim": dim, "logs": logs, "decisions": decided, "fits": fitted}
+        record.finish("warehouse", results, part="spark")
     else:
         record.finish(
             "warehouse", {**sizes, "runs": in_duckdb(args.rows, args.tasks, args.dims)}, part="duckdb"

@@ -122,8 +122,12 @@ def documents() -> dict[str, dict[str, Any]]:
         "warehouse": {
             "duckdb": {"rows": 9, "tasks": 2, "runs": [{"dim": 10, "pass": point(), "duckdb": point(2.0)}]},
             "spark": {
-                "rows": 9, "tasks": 2, "dim": 10,
-                "runs": [{"way": "scan", "clock": 1.0}, {"way": "files", "clock": 3.0}],
+                "rows": 9, "dim": 10,
+                "logs": [{"tasks": 2, "runs": [{"way": "scan", "clocks": [1.0]}, {"way": "files", "clocks": [3.0]}]}],
+                "decisions": [{"way": "one process", "clocks": [1.0]}, {"way": "spark", "clocks": [3.0]}],
+                "fits": {"tasks": 5, "shards": 2, "runs": [
+                    {"way": "one process", "clocks": [1.0]}, {"way": "spark", "clocks": [3.0]},
+                ]},
             },
         },
     }  # fmt: skip
@@ -139,7 +143,7 @@ PHRASES = {
     "off_policy": "1.0e-09 (goal 1e-10, missed)", "policy_on_disk": "| 100 ms | 300 ms | 50 ms, missed |",
     "posterior": "8.00 s (a) | 1.00 s, 8.0 x (5) | 1.00 s, 8.0 x (10, missed) |", "serve": "| 90, 0 | 100, missed; 0 |",
     "serve_refresh": "| 12.0 | 6.00 | 10, missed |", "startup": "| 0.20 |  | 0.15, missed |", "terms": "| 25% |",
-    "warehouse": "| 10 | 1.00 | 2.00 | 2.0 x |",
+    "warehouse": "| 2 | files | 3.00 | 3.0 x | 1.3 x, missed |",
 }  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """Sums and decisions on Spark, with real workers on local[2]: those of one machine."""
 
+import json
 import os
 import venv
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from spark_sessions import COLUMNS, CONTEXT, MARKS, TABLE, check_equal, session,
 
 from hieropo import HierOPO, LogMoments
 from hieropo.doctor import examine
-from hieropo.errors import InputError, LogError, SchemaError
+from hieropo.errors import ArtifactError, HieropoWarning, InputError, LogError, SchemaError
 from hieropo.features.maps import per_action
 from hieropo.passes.sharded import ShardedMoments
 from hieropo.rows.task_hash import shards_of
@@ -158,8 +159,6 @@ def test_bad_rows_are_told_without_a_java_trace(spark: Any, tmp_path: Path) -> N
     assert "java" not in str(caught.value).lower()
     with pytest.raises(SchemaError, match="'Profit'"):
         hieropo.spark.moments(bad, out=tmp_path / "x", **{**CONTEXT, "reward": "Profit"})
-    with pytest.raises(InputError, match="are not all numbers"):
-        hieropo.spark.moments(bad, out=tmp_path / "x", **COLUMNS, context=["device"])
     with pytest.raises(LogError, match="Spark frame has no rows"):
         hieropo.spark.moments(bad.filter("visits < 0"), out=tmp_path / "x", **COLUMNS)
 
@@ -169,8 +168,8 @@ def test_what_is_not_done_on_spark_is_refused_with_the_way(frame: Any, tmp_path:
 
     with pytest.raises(InputError, match=r"through the driver.*hieropo\.spark\.moments"):
         LogMoments.of(frame, **COLUMNS)
-    with pytest.raises(InputError, match="are a formula"):
-        hieropo.spark.moments(frame, out=tmp_path / "x", features="device", **COLUMNS)
+    with pytest.raises(InputError, match="is learned from all rewards"):
+        hieropo.spark.moments(frame, out=tmp_path / "x", features="effect(device)", **COLUMNS)
     with pytest.raises(InputError, match="address of an object store"):
         hieropo.spark.moments(frame, out="s3://bucket/x", **COLUMNS)
     with pytest.raises(InputError, match="needs the path"):
@@ -194,12 +193,135 @@ def test_what_is_not_done_on_spark_is_refused_with_the_way(frame: Any, tmp_path:
 
 def test_a_zip_is_refused_with_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
     import hieropo
-    from hieropo.spark.workers import reported
+    from hieropo.spark.workers import valued, values_of
+
+    class Frame:
+        def toArrow(self) -> pa.Table:
+            return pa.Table.from_batches([valued(3, lambda: 1.0)])
 
     monkeypatch.setattr(hieropo, "__file__", "packages.zip/hieropo/__init__.py")
-    (error,) = reported(3, lambda: 1.0).column("error").to_pylist()
+    with pytest.raises(InputError) as caught:
+        values_of(Frame())
+    error = str(caught.value)
     assert "was shipped as packages.zip/hieropo" in error
     assert "packed environment" in error
+
+
+FORMULAS: list[dict[str, Any]] = [
+    {"features": "category(device, 2) + spline(visits, 3) + cyclic(opened, 'week')"},
+    {"context": ["device", "visits"]},
+    {"context": ["visits", "gaps"], "weight": "weight"},
+]
+
+
+@pytest.mark.parametrize("given", FORMULAS)
+def test_workers_learn_the_terms_of_one_machine(spark: Any, tmp_path: Path, given: dict[str, Any]) -> None:
+    import hieropo.spark
+
+    gaps = pa.array([None if k % 7 == 3 else k / 100 for k in range(600)])
+    table = TABLE.append_column("gaps", gaps)
+    (tmp_path / "log").mkdir()
+    for k in range(2):
+        pq.write_table(table.slice(300 * k, 300), tmp_path / "log" / f"{k}.parquet")
+    expected = LogMoments.of(table, **COLUMNS, **given)
+    frame = spark.createDataFrame(table).repartition(3)
+    for rows, name in ((frame, "rows"), (tmp_path / "log", "files")):
+        made = hieropo.spark.moments(rows, out=tmp_path / name, shards=2, spark=spark, **COLUMNS, **given)
+        check_equal(made.joined().at_final_origin(), expected)
+
+
+@pytest.mark.parametrize("way", ["rows", "files"])
+def test_rows_that_cannot_be_used_are_set_aside_counted_and_listed(
+    spark: Any, tmp_path: Path, way: str
+) -> None:
+    import hieropo.spark
+
+    columns = {name: TABLE[name].to_pylist() for name in ("store", "offer", "profit", "visits")}
+    columns["profit"][3], columns["profit"][400], columns["visits"][17] = None, float("nan"), float("inf")
+    columns["offer"][50], columns["store"][51] = None, None
+    columns["profit"][500], columns["store"][500] = float("inf"), 7  # the one row of its task
+    bad = pa.table(columns)
+    (tmp_path / "log").mkdir()
+    for k in range(2):
+        pq.write_table(bad.slice(300 * k, 300), tmp_path / "log" / f"{k}.parquet")
+    given = {**COLUMNS, "context": ["visits"]}
+    with pytest.warns(HieropoWarning) as expected_warning:
+        expected = LogMoments.of(bad, lenient=True, rejects=tmp_path / "one.csv", **given)
+    rows = spark.createDataFrame(bad) if way == "rows" else tmp_path / "log"
+    with pytest.warns(HieropoWarning) as warning:
+        made = hieropo.spark.moments(
+            rows,
+            out=tmp_path / "out",
+            shards=2,
+            spark=spark,
+            rejects=tmp_path / "spark.csv",
+            lenient=True,
+            **given,
+        )
+    check_equal(made.joined().at_final_origin(), expected)
+    set_aside, counted = made.provenance["set_aside"], expected.rejected.to_dict()
+    for name in ("read", "rows", "lost_tasks"):
+        assert set_aside[name] == counted[name], name
+    found = [(reason["column"], reason["reason"], reason["rows"]) for reason in set_aside["reasons"]]
+    assert sorted(found) == sorted((r["column"], r["reason"], r["rows"]) for r in counted["reasons"])
+    one, listed = ((tmp_path / name).read_text().splitlines() for name in ("one.csv", "spark.csv"))
+    assert len(one) == len(listed) == 7
+    if way == "files":
+        texts = [
+            next(str(one.message) for one in some if one.category is HieropoWarning).split(" Each is")[0]
+            for some in (warning, expected_warning)
+        ]
+        assert texts[0] == texts[1]
+        assert [line.split(",")[1:] for line in one] == [line.split(",")[1:] for line in listed]
+    with pytest.raises(LogError, match="6 of 600 rows"):
+        hieropo.spark.moments(rows, out=tmp_path / "x", spark=spark, rejects=tmp_path / "strict.csv", **given)
+    assert not (tmp_path / "x").exists()
+
+
+def test_types_of_spark_are_those_of_arrow(spark: Any, tmp_path: Path) -> None:
+    import hieropo.spark
+
+    base = spark.createDataFrame(TABLE)
+    base.createOrReplaceTempView("typed")
+    typed = spark.sql(
+        """select cast(name as binary) as bytes, repeat(name, 3000) as long_name, offer, visits,
+        array('coupon', 'gift', 'none') as offers, cast(profit as decimal(12, 4)) as profit,
+        cast(1 + pmod(store, 7) as decimal(20, 0)) as number, cast(null as double) as nothing,
+        timestamp_micros(cast(1.7e15 + pmod(store, 40) * 1e9 as bigint)) as at,
+        cast(timestamp_micros(cast(1.7e15 + pmod(store, 40) * 1e9 as bigint)) as timestamp_ntz) as clock from typed"""
+    ).cache()
+    table = typed.toArrow()
+    roles: dict[str, Any] = {"action": "offer", "reward": "profit", "context": ["visits"]}
+    for k, task in enumerate(("bytes", "long_name", "number", "at", "clock", ["at", "number"])):
+        given = {**roles, "task": task, "eligible": "offers", "time": "at"}
+        made = hieropo.spark.moments(typed, out=tmp_path / str(k), shards=2, **given)
+        check_equal(made.joined(), LogMoments.of(table, **given))
+    with pytest.raises(LogError, match="'nothing', row 0: null"):
+        hieropo.spark.moments(typed, out=tmp_path / "x", task="number", action="offer", reward="nothing")
+
+
+def test_an_evaluation_has_the_numbers_of_one_machine(frame: Any, tmp_path: Path) -> None:
+    import hieropo.spark
+
+    rng = np.random.default_rng(3)
+    later = TABLE.set_column(
+        TABLE.column_names.index("profit"), "profit", pa.array(rng.normal(40, 2, size=600))
+    )
+    learner = HierOPO().fit(TABLE, **CONTEXT)
+    learner.save(tmp_path / "policy")
+    rows = frame.sparkSession.createDataFrame(later).repartition(2).cache()
+    found = hieropo.spark.evaluate(rows, tmp_path / "policy", folder=tmp_path, seed=1)
+    expected = learner.evaluate(rows.toArrow(), seed=1)
+    assert found.origin["evaluated on"] == "Spark frame"
+    mine, theirs = found.to_dict(), expected.to_dict()
+    for entry in (mine, theirs):
+        entry.pop("origin", None)
+    assert json.dumps(mine, default=str) == json.dumps(theirs, default=str)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["policy"]
+    with pytest.raises(LogError, match="no rows"):
+        hieropo.spark.evaluate(rows.filter("visits < 0"), learner, folder=tmp_path)
+    with pytest.raises(ArtifactError, match="is no directory"):
+        hieropo.spark.evaluate(rows, learner, folder=tmp_path / "none")
 
 
 def test_the_doctor_counts_all_rows_and_examines_whole_tasks(spark: Any, frame: Any) -> None:

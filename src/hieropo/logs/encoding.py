@@ -2,7 +2,7 @@
 
 import os
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Lock
@@ -19,10 +19,10 @@ from hieropo.errors import LogError, SchemaError
 from hieropo.features.terms.effects import FOLDS
 from hieropo.features.terms.learned import LearnedColumn, LearnedTerms, Refusal
 from hieropo.features.terms.learning import Resolved, SourceColumn
-from hieropo.features.terms.statistics import LogColumns, wanted
+from hieropo.features.terms.statistics import LogColumns, Wanted, wanted
 from hieropo.features.terms.values import Kind, Values
 from hieropo.logs.arrow.arrays import as_numpy, decoded, ids, is_utf8, numbers, plain_texts
-from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, Part, WrappedSource, parts_of
+from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, Part, WrappedSource, over_parts, parts_of
 from hieropo.logs.arrow.schema import SOURCE, check_columns, holds_text
 from hieropo.logs.formats.paths import TEXTS, find_files
 from hieropo.logs.formats.text_types import text_numbers
@@ -103,6 +103,9 @@ def log_columns(
     terms = [found.term for found in resolved]
     needs = wanted(terms, values=values)
     read = [*needs, *([weight] if weight is not None and weight not in needs else [])]
+    work = partial(log_columns, resolved=resolved, columns=columns, weight=weight, values=values)
+    if (elsewhere := over_parts(log, read, work)) is not None:
+        return _merged(elsewhere, needs)
     parts = parts_of(log, read)
 
     def collected(share: Sequence[Part]) -> LogColumns:
@@ -122,10 +125,14 @@ def log_columns(
     if workers < 2:
         return collected(parts)
     with ThreadPoolExecutor(workers) as pool:
-        first, *others = pool.map(collected, [parts[k::workers] for k in range(workers)])
-    for other in others:
-        first.merge(other)
-    return first
+        return _merged(pool.map(collected, [parts[k::workers] for k in range(workers)]), needs)
+
+
+def _merged(parts: Iterable[LogColumns], needs: Mapping[str, Wanted]) -> LogColumns:
+    total = LogColumns(needs)
+    for part in parts:
+        total.merge(part)
+    return total
 
 
 def _expected(name: str, column: SourceColumn) -> LearnedColumn:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,14 @@ from numpy.typing import NDArray
 
 from hieropo.errors import InputError, LogError
 from hieropo.logs.arrow.arrays import ids, lists, numbers, task_ids, times, without_views
-from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, Part, empty, parts_of
+from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, Part, empty, over_parts, parts_of
 from hieropo.logs.arrow.schema import check_columns, holds_text
 from hieropo.logs.bad_rows.rejects import Rejects, any_of, find_bad_values
 from hieropo.logs.formats.text_types import text_columns, text_numbers, with_numbers
 from hieropo.logs.opening import open_log
 from hieropo.rows.batches import Batch, Eligible, Roles
 from hieropo.rows.columns import HUGE
-from hieropo.rows.ids import Ids, abbreviate, plain
+from hieropo.rows.ids import Ids, abbreviate, object_array, plain
 from hieropo.rows.keys import Keys
 
 _HOLES = " Or name the columns by a formula, features='age + price', which gives missing values a column of their own."
@@ -260,7 +261,7 @@ class FirstRows:
             return ()
         values = without_views(self.batch.select([column])).column(0).drop_null()
         try:
-            return _distinct([ids(values, column, 0)]) if len(values) else ()
+            return distinct_ids([ids(values, column, 0)]) if len(values) else ()
         except (LogError, InputError):
             return ()
 
@@ -284,7 +285,10 @@ def distinct_values(source: Any, column: str, *, role: str = "action") -> tuple[
     """
     log = open_log(source)
     check_columns(log.schema, [(role, column)], log.name)
-    return _distinct(_ids_in(log, column))
+    elsewhere = over_parts(log, [column], partial(distinct_values, column=column, role=role))
+    if elsewhere is not None:
+        return distinct_ids(object_array(list(part)) for part in elsewhere)
+    return distinct_ids(_ids_in(log, column))
 
 
 def _ids_in(log: LogSource, column: str) -> Iterator[Ids]:
@@ -307,7 +311,7 @@ def usable_actions(source: Any, roles: Roles, rejects: Rejects) -> tuple[Any, ..
         No row can be used; they are listed in the file of ``rejects``.
     """
     batches = read(source, roles, rejects=rejects.without_listing())
-    actions = _distinct(batch.action for batch in batches if batch.action is not None)
+    actions = distinct_ids(batch.action for batch in batches if batch.action is not None)
     if not actions:
         for _ in read(source, roles, rejects=rejects):
             pass
@@ -318,7 +322,8 @@ def usable_actions(source: Any, roles: Roles, rejects: Rejects) -> tuple[Any, ..
     return actions
 
 
-def _distinct(columns: Iterable[Ids]) -> tuple[Any, ...]:
+def distinct_ids(columns: Iterable[Ids]) -> tuple[Any, ...]:
+    """Return the distinct ids of some columns, sorted where they can be compared, else in order of appearance."""
     seen: dict[Any, None] = {}
     for values in columns:
         new = dict.fromkeys(values.tolist()) if values.dtype.kind == "O" else np.unique(values)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,7 +17,7 @@ from hieropo.features.terms.sketch import UNIT
 from hieropo.features.terms.statistics import ColumnStatistics, LevelsError, LogColumns
 from hieropo.features.terms.terms import EachColumn, Effect, Term, Terms
 from hieropo.logs.arrow.arrays import as_numpy, decoded
-from hieropo.logs.arrow.log_source import LogSource
+from hieropo.logs.arrow.log_source import LogSource, over_parts
 from hieropo.logs.arrow.schema import MIXED, is_number
 from hieropo.logs.encoding import EncodedSource, encoded, kind_of, log_columns, source_columns
 from hieropo.passes.effects import learned_effects
@@ -193,7 +194,15 @@ def _has_holes(choice: Any, source: LogSource, roles: Roles) -> bool:
         return False
     if not all(is_number(schema.field(column).type) for column in roles.context) or not roles.context:
         return False
-    return any(_is_missing(column) for batch in source.batches(roles.context) for column in batch.columns)
+    return _lacks_values(source, roles.context)
+
+
+def _lacks_values(source: LogSource, columns: Sequence[str]) -> bool:
+    """Return True where a value of some columns of numbers is missing."""
+    elsewhere = over_parts(source, columns, partial(_lacks_values, columns=columns))
+    if elsewhere is not None:
+        return any(elsewhere)
+    return any(_is_missing(column) for batch in source.batches(columns) for column in batch.columns)
 
 
 def _is_missing(column: pa.Array) -> bool:

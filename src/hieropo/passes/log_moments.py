@@ -112,7 +112,7 @@ class LogMoments:
         InputError, SchemaError, LogError, UnknownActionError
             The log cannot be used; the message says why, where, and what to do.
         """
-        roles = _roles("of", features, columns)
+        roles = given_roles("of", features, columns)
         check_cluster(roles)
         bad_rows = rejects_for(log, lenient=lenient, file=rejects)
         opened = opened_log(log, features, rereadable=True, lenient=bad_rows is not None)
@@ -176,7 +176,7 @@ class LogMoments:
         """
         from hieropo.passes.warehouse.running import summed_in_database
 
-        roles = _roles("in_database", features, columns)
+        roles = given_roles("in_database", features, columns)
         feature_map, roles, summed = summed_in_database(
             query, connection, features, roles, dialect=dialect, row_filter=filter
         )
@@ -209,7 +209,7 @@ class LogMoments:
         from hieropo.passes.warehouse.text import sums_text
 
         return sums_text(
-            query, dialect, features, _roles("sums_sql", features, columns), stated_kinds(types or {})
+            query, dialect, features, given_roles("sums_sql", features, columns), stated_kinds(types or {})
         )
 
     @classmethod
@@ -458,8 +458,16 @@ class LogMoments:
             )
 
 
-def _roles(function: str, features: FeatureChoice, columns: Mapping[str, Any]) -> Roles:
-    """Return the roles of columns that a function was given, with the columns that the features name."""
+def given_roles(function: str, features: FeatureChoice, columns: Mapping[str, Any]) -> Roles:
+    """Return the roles of columns that a function was given, with the columns that the features name.
+
+    Raises
+    ------
+    TypeError
+        A name is no role.
+    InputError
+        As :func:`check_choice`.
+    """
     check_choice(features)
     unknown = [name for name in columns if name not in Roles.names()]
     if unknown:

@@ -106,11 +106,15 @@ def joined_sums(  # noqa: PLR0913 - as `sums`
     rejects: Rejects | None = None,
     offset: Array | None = None,
     reducers: Sequence[Reducer] = (),
+    whole: bool = True,
 ) -> tuple[FeatureMap, PassResult]:
     """Return the feature map with the actions that joined it in the pass, and the sums over all rows.
 
     Parameters
     ----------
+    whole : bool
+        False for a part of a log: whoever has all parts settles the rows that were set aside, and refuses a log without
+        rows that count.
     joining : {"none", "new", "all"}
         Which actions of the rows join those of the map, as of :class:`ActionNumbers`.
     per_action : callable
@@ -152,11 +156,17 @@ def joined_sums(  # noqa: PLR0913 - as `sums`
                     after_file(file + 1, states)
     features = Worker.joined(workers)
     result = _together(log, roles, before, workers, features, per_action(features), rejects)
+    if whole:
+        _settle(result, log, roles, rejects)
+    return features, result
+
+
+def _settle(result: PassResult, log: LogSource, roles: Roles, rejects: Rejects | None) -> None:
+    """Warn about the rows of a log that were set aside, and refuse a log without rows that count."""
     if rejects is not None:
         moments = result.moments
         settle(rejects, roles, result.sketch.rows, moments.keys, constant_reward(moments))
-    _refuse_nothing(result, log, roles)
-    return features, result
+    refuse_nothing(result.sketch.rows, result.moments.n_rows, log.name, roles)
 
 
 def _assigned(parts: Sequence[Part], workers: int) -> list[list[int]]:
@@ -316,10 +326,11 @@ def _together(
         raise
 
 
-def _refuse_nothing(result: PassResult, log: LogSource, roles: Roles) -> None:
-    if not result.sketch.rows:
-        raise empty(log.name)
-    if not result.moments.n_rows:
+def refuse_nothing(rows: int, counted: float, name: str, roles: Roles) -> None:
+    """Raise LogError for a log without rows, or without one that counts."""
+    if not rows:
+        raise empty(name)
+    if not counted:
         raise LogError(
             f"Column {roles.weight!r}, the weight, is 0 in every row, so that no row counts. Name another column."
         )

@@ -6,8 +6,9 @@ DataFrames are used.
 """
 
 from hieropo.spark.deciding import decide
+from hieropo.spark.evaluating import evaluate
 from hieropo.spark.examining import doctor
 from hieropo.spark.fitting import fit
 from hieropo.spark.moments import moments
 
-__all__ = ["decide", "doctor", "fit", "moments"]
+__all__ = ["decide", "doctor", "evaluate", "fit", "moments"]

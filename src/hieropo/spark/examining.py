@@ -12,6 +12,7 @@ from hieropo.logs.arrow.log_source import empty
 from hieropo.logs.arrow.schema import ROLE_NAMES, check_columns, guess_roles
 from hieropo.rows.batches import Roles, column_tuple
 from hieropo.spark.hashing import SHARD, quoted, with_shards
+from hieropo.spark.sources import arrow_schema
 
 _MOST_PARTS = 2**20
 _EXACT = {
@@ -69,11 +70,9 @@ def doctor(
     InputError, SchemaError, LogError
         As of :func:`hieropo.doctor.examine`.
     """
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     if rows < 1:
         raise InputError(f"rows={rows!r}; a number of at least 1 is needed. Leave it out for a million.")
-    schema = to_arrow_schema(frame.schema)
+    schema = arrow_schema(frame)
     role_columns, guesses = guess_roles(schema, roles, tuple(ROLE_NAMES) if guess else ())
     check_columns(schema, role_columns.items(), "Spark frame", texts=True)
     counts = _counts(frame, role_columns)

@@ -1,22 +1,19 @@
 """A fit to moments in shards whose likelihoods are summed by Spark's workers."""
 
 import os
-import pickle  # noqa: TID251 - between a session and its workers, as Spark itself does
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from hieropo.errors import HieropoError
 from hieropo.learners.hieropo import HierOPO
 from hieropo.moments.in_shards import Load
 from hieropo.moments.statistics import Moments
 from hieropo.passes.sharded import ShardedMoments
-from hieropo.spark.workers import check_workers, prepare_worker, session_of, slots_of
+from hieropo.spark.workers import VALUE_DDL, check_workers, session_of, slots_of, valued, values_of
 
-_VALUE = pa.schema([("position", pa.int64()), ("value", pa.binary())])
-_VALUE_DDL = "position bigint, value binary"  # of _VALUE
 _WAVES = 2  # tasks of Spark for each slot, so that slots that end early are not idle for long
 
 
@@ -72,31 +69,19 @@ class OnWorkers:
         shards, count = list(numbers), len(numbers)
 
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            prepare_worker()
             for batch in batches:
                 for position in batch.column(0).to_pylist():
-                    value = _value_or_error(work, load, shards[position])
-                    yield pa.RecordBatch.from_arrays(
-                        [pa.array([position], pa.int64()), pa.array([value], pa.binary())], schema=_VALUE
-                    )
+                    yield valued(position, partial(_value, work, load, shards[position]))
 
         positions = self.session.range(0, count, 1, min(count, self.tasks))
-        table = positions.mapInArrow(task, _VALUE_DDL).toArrow().sort_by("position")
-        for value in table.column("value"):
-            result = pickle.loads(value.as_py())  # noqa: S301 - of a worker of this session
-            if isinstance(result, HieropoError):
-                raise result
-            yield result
+        return iter(values_of(positions.mapInArrow(task, VALUE_DDL)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _engine_of_worker, ()
 
 
-def _value_or_error(work: Callable[[Moments], Any], load: Load, shard: int) -> bytes:
-    try:
-        return pickle.dumps(work(load(shard)))
-    except HieropoError as error:
-        return pickle.dumps(error)
+def _value(work: Callable[[Moments], Any], load: Load, shard: int) -> Any:
+    return work(load(shard))
 
 
 def _engine_of_worker() -> Callable[..., Iterator[Any]]:

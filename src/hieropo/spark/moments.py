@@ -8,48 +8,54 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from hieropo._utils.arrays import Array
 from hieropo.errors import InputError, LogError
 from hieropo.features.maps import FeatureMap, feature_map_from_dict
-from hieropo.features.terms.learned import LearnedTerms
-from hieropo.logs.arrow.log_source import empty
+from hieropo.features.terms.parsing import terms_of
+from hieropo.features.terms.terms import Effect
+from hieropo.learners.in_shards import moments_of_tasks
+from hieropo.logs.arrow.log_source import LogSource, empty, over_parts
 from hieropo.logs.arrow.schema import check_columns
-from hieropo.logs.engines.tables import StreamSource, TableSource
-from hieropo.logs.formats.paths import find_files, part_of_files
+from hieropo.logs.bad_rows.rejects import Rejected, Rejects, check_listing
+from hieropo.logs.engines.tables import StreamSource
+from hieropo.logs.formats.paths import find_files
 from hieropo.logs.opening import open_log
-from hieropo.logs.reading import check_log, distinct_values, first_rows
-from hieropo.passes.designs import design_of, is_formula, sources_of
-from hieropo.passes.feature_choice import (
-    FeatureChoice,
-    check_choice,
-    map_with,
-    reward_offset,
-    with_first_origin,
-)
-from hieropo.passes.log_moments import LogMoments, has_per_action_sums
+from hieropo.logs.reading import check_log, distinct_ids, distinct_values, first_rows, read
+from hieropo.model.task_levels import TaskLevels
+from hieropo.moments.row_sketch import RowSketch
+from hieropo.passes.designs import Design, design_of, is_formula, read_design
+from hieropo.passes.feature_choice import FeatureChoice, map_with, reward_offset, with_first_origin
+from hieropo.passes.log_moments import LogMoments, given_roles, has_per_action_sums
+from hieropo.passes.rejection import constant_reward, settle
 from hieropo.passes.sharded import DEFAULT_SHARDS, ShardedMoments, ShardWriter, merged, split
-from hieropo.passes.summing import joined_sums
+from hieropo.passes.summing import joined_sums, refuse_nothing
+from hieropo.passes.worker import PassResult, accumulator
 from hieropo.rows.batches import Roles, column_tuple
+from hieropo.rows.ids import object_array
+from hieropo.rows.keys import Keys
 from hieropo.rows.task_hash import check_shards
 from hieropo.spark.hashing import SHARD, quoted, with_shards
-from hieropo.spark.workers import (
-    REPORT_DDL,
-    check_workers,
-    collected,
-    nonempty,
-    reported,
-    session_of,
-    slots_of,
-)
+from hieropo.spark.sources import FrameSource, GroupedFiles, arrow_schema
+from hieropo.spark.workers import VALUE_DDL, check_workers, nonempty, session_of, slots_of, valued, values_of
 
 How = Literal["auto", "rows", "files"]
 _FIRST_ROWS = 8192  # rows from which origins are chosen, as on one machine
+_MOST_LISTED = 10_000  # rows that were set aside that a list has
 _FAR_PATH = "://"
+
+
+class Part(NamedTuple):
+    """The report of a part of the log: its number, rows that were kept, and those that were set aside."""
+
+    number: int
+    kept: int
+    rejects: Rejects | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +72,8 @@ class Job:
     folder : str
         Where shards are written; all workers and the driver see it.
     shards : int
+    lenient, listed : bool
+        Rows that cannot be used are set aside; they are listed in files in the folder.
     """
 
     features: Mapping[str, Any]
@@ -73,19 +81,59 @@ class Job:
     offset: Sequence[float] | None
     folder: str
     shards: int
+    lenient: bool
+    listed: bool
 
-    def sums(self, source: Any) -> LogMoments:
-        """Return the moments of the rows of a source, by one thread."""
+    def sums(self, source: Any, number: int) -> tuple[LogMoments, Part]:
+        """Return the moments of the rows of a source, by one thread, and the report of the part with a number."""
         features, roles = feature_map_from_dict(self.features), Roles(**self.roles)
-        design = design_of(features, open_log(source), roles)
+        listing = self.listing(number) if self.listed else None
+        rejects = Rejects(file=listing, features=features) if self.lenient else None
+        design = design_of(features, open_log(source), roles, lenient=self.lenient)
         _, summed = joined_sums(
-            design.source, features, design.roles, per_action=has_per_action_sums, threads=1,
-            offset=None if self.offset is None else np.array(self.offset),
+            design.source, features, design.roles, per_action=has_per_action_sums, threads=1, rejects=rejects,
+            offset=None if self.offset is None else np.array(self.offset), whole=False,
         )  # fmt: skip
-        return LogMoments(features, design.roles, summed)
+        if rejects is not None:
+            if self.listed:
+                rejects.finish(summed.sketch.rows, summed.moments.keys)  # writes the list
+            rejects.forget(summed.moments.keys)  # a report is small
+        return LogMoments(features, design.roles, summed), Part(number, summed.sketch.rows, rejects)
+
+    def listing(self, number: int) -> Path:
+        """Return the file that lists the rows that were set aside of the part with a number."""
+        return Path(self.folder) / f".rejected-{number:05d}.parquet"
 
 
-def moments(
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """The moments that were asked for.
+
+    Parameters
+    ----------
+    features : FeatureChoice
+    roles : Roles
+    shards : int
+    lenient : bool
+    rejects : path or None
+    """
+
+    features: FeatureChoice
+    roles: Roles
+    shards: int
+    lenient: bool
+    rejects: str | os.PathLike[str] | None
+
+
+class _Summed(NamedTuple):
+    """Moments in shards, and the reports of the parts of the log, in their order."""
+
+    made: list[ShardedMoments]
+    job: Job
+    parts: list[Part]
+
+
+def moments(  # noqa: PLR0913 - as of `LogMoments.of`
     rows: Any,
     *,
     out: str | os.PathLike[str],
@@ -94,6 +142,8 @@ def moments(
     how: How = "auto",
     spark: Any = None,
     groups: int | None = None,
+    lenient: bool = False,
+    rejects: str | os.PathLike[str] | None = None,
     **columns: Any,
 ) -> ShardedMoments:
     """Sum the rows of a Spark frame, or of files, into moments in shards, which :meth:`HierOPO.fit` takes.
@@ -107,8 +157,9 @@ def moments(
     out : path
         Directory of the moments in shards, on a file system that the driver and every worker see. Its parts are written
         beside it and removed at the end.
-    features : FeatureMap, LearnedTerms or {"per-action", "indicator", "columns"}, optional
-        As of :meth:`LogMoments.of`. Terms must have been learned before: ``features.terms`` of moments of some rows.
+    features : formula, list of terms, FeatureMap, LearnedTerms or {"per-action", "indicator", "columns"}, optional
+        As of :meth:`LogMoments.of`. Workers count levels and sketch quantiles by one read of the columns, and the
+        driver adds them: the terms are those of one machine. Effects, ``effect(column)``, must be learned before.
     shards : int
         A power of two.
     how : {"auto", "rows", "files"}
@@ -120,6 +171,12 @@ def moments(
         Default: the active session.
     groups : int, optional
         Groups of files. Default: as many as task slots, or files.
+    lenient : bool
+        Set rows aside that cannot be used, as :meth:`LogMoments.of` does: a warning counts them by reason, and
+        ``provenance["set_aside"]`` of the result has the counts. Rows of a frame are numbered in the order of the
+        shards.
+    rejects : path, optional
+        A .parquet or .csv file that lists the first 10,000 of them, or of those that make the sums fail.
     **columns
         Names of columns by role, as of :meth:`LogMoments.of`.
 
@@ -132,24 +189,26 @@ def moments(
     InputError, SchemaError, LogError, UnknownActionError
         The rows cannot be used; the message has the partition or the group, and the row in it.
     """
-    check_choice(features)
-    roles = Roles(**{"task": None, "action": None, "reward": None, **_with_context(features, columns)})
-    _refuse_choice(features, roles)
+    roles = given_roles("moments", features, columns)
+    _refuse_cluster(roles)
     check_shards(shards)
     is_path = isinstance(rows, str | os.PathLike)
     way = ("files" if is_path else "rows") if how == "auto" else how
     _refuse_way(way, is_path=is_path, out=out)
+    check_listing(rejects, rows)
+    request = _Request(features, roles, shards, lenient or rejects is not None, rejects)
     session = session_of(None if is_path else rows, spark)
     check_workers(session)
     folder = _empty_folder(out)
     parts = Path(tempfile.mkdtemp(prefix=f"{folder.name}.parts-", dir=folder.parent))
     try:
         if way == "files":
-            made = _of_files(session, rows, features, roles, parts, shards, groups)
+            summed = _of_files(session, rows, request, parts, groups)
         else:
-            frame = session.read.parquet(os.fspath(rows)) if is_path else rows
-            made = _of_rows(frame, features, roles, parts, shards)
-        return merged(made, folder, provenance={"summed": "on Spark", "how": way})
+            summed = _of_rows(session.read.parquet(os.fspath(rows)) if is_path else rows, request, parts)
+        rejected = _settled(summed, request, lenient=lenient)
+        set_aside = {} if rejected is None else {"set_aside": rejected.to_dict()}
+        return merged(summed.made, folder, provenance={"summed": "on Spark", "how": way, **set_aside})
     finally:
         shutil.rmtree(parts, ignore_errors=True)
 
@@ -165,22 +224,7 @@ def _empty_folder(out: str | os.PathLike[str]) -> Path:
     return folder
 
 
-def _with_context(features: FeatureChoice, columns: Mapping[str, Any]) -> dict[str, Any]:
-    unknown = [name for name in columns if name not in Roles.names()]
-    if unknown:
-        raise TypeError(
-            f"moments() got {unknown[0]!r}; it takes the names of columns by role: {list(Roles.names())}."
-        )
-    return {**columns, "context": columns.get("context") or sources_of(features)}
-
-
-def _refuse_choice(features: FeatureChoice, roles: Roles) -> None:
-    if is_formula(features):
-        raise InputError(
-            f"The features {str(features)!r} are a formula, whose levels and knots are learned by a read of all rows, "
-            "which is not done on Spark. Learn them from some rows, LogMoments.of(frame.limit(100_000).toArrow(), "
-            "features=...), and give what these learned: features=moments.features.terms."
-        )
+def _refuse_cluster(roles: Roles) -> None:
     if roles.cluster is not None:
         raise InputError(
             f"cluster={roles.cluster!r} was given, and Spark's workers make no sums of clusters. Leave it out, or make "
@@ -202,39 +246,87 @@ def _refuse_way(way: str, *, is_path: bool, out: Any) -> None:
         )
 
 
-def _of_rows(
-    frame: Any, features: FeatureChoice, roles: Roles, parts: Path, shards: int
-) -> list[ShardedMoments]:
-    """Sum re-partitioned rows; return the one directory of shards that the workers wrote."""
-    from pyspark.sql import functions as f
-    from pyspark.sql.pandas.types import to_arrow_schema
+def _settled(summed: _Summed, request: _Request, *, lenient: bool) -> Rejected | None:
+    """Return and warn about the rows that were set aside of all parts; refuse a log of which none is left.
 
+    Raises
+    ------
+    LogError
+        As :func:`settle`; or no row counts.
+    """
+    kept = sum(part.kept for part in summed.parts)
+    rejected = None
+    if request.lenient:
+        total, rows, room = Rejects(lenient=lenient, file=request.rejects), 0, _MOST_LISTED
+        for part in summed.parts:
+            assert part.rejects is not None
+            listed = None
+            if request.rejects is not None and room:
+                listed = pq.read_table(summed.job.listing(part.number)).slice(0, room)
+                room -= listed.num_rows
+            total.merge(part.rejects, rows, listed)
+            rows += part.kept + part.rejects.rows
+        tasks = _with_rows(summed.made, total.tasks)
+        rejected = settle(total, request.roles, kept, tasks, _constant_reward(summed.made))
+    refuse_nothing(kept, sum(made.n_rows for made in summed.made), "Spark frame", request.roles)
+    return rejected
+
+
+def _constant_reward(made: Sequence[ShardedMoments]) -> float | None:
+    """Return the reward that all rows share; None where rewards differ."""
+    rewards = {constant_reward(sharded.total) for sharded in made if sharded.n_rows}
+    return rewards.pop() if len(rewards) == 1 else None
+
+
+def _with_rows(made: Sequence[ShardedMoments], tasks: Sequence[Any]) -> Keys:
+    """Return those of some tasks that have rows."""
+    keys = Keys.factorize(object_array(list(tasks)))[0]
+    some = [moments_of_tasks(sharded, sharded.sums(), keys).keys.values.tolist() for sharded in made]
+    return Keys.factorize(object_array([task for part in some for task in part]))[0]
+
+
+def _of_rows(frame: Any, request: _Request, parts: Path) -> _Summed:
+    """Sum re-partitioned rows into the one directory of shards that the workers write."""
+    roles = request.roles
     listed = [("term" if role == "context" else role, column) for role, column in roles.items()]
     check_columns(
-        to_arrow_schema(frame.schema), listed, "Spark frame"
+        arrow_schema(frame), listed, "Spark frame", texts=request.lenient
     )  # Spark itself ignores the case of names
-    chosen = frame.select(*(f.col(quoted(column)) for column in roles.columns))
-    sample = TableSource(chosen.limit(_FIRST_ROWS).toArrow(), "first rows of the Spark frame")
-    if not sample.n_rows:
+    _refuse_effects(request.features)
+    chosen = frame.select(*map(quoted, roles.columns))
+    first = chosen.limit(_FIRST_ROWS).toArrow()
+    if not first.num_rows:
         raise empty("Spark frame")
+    source, names = FrameSource(chosen, first), list(roles.columns)
 
-    def actions(column: str) -> Sequence[Any]:
-        distinct = chosen.select(f.col(quoted(column))).distinct().toArrow()
-        return distinct_values(TableSource(distinct, "actions of the Spark frame"), column)
+    def summed(design: Design) -> _Summed:
+        job, writer = _begun(design, source, request, parts)
 
-    job, writer = _begun(features, roles, sample, actions, parts / "rows", shards)
-    names = list(roles.columns)
+        def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            yield from _summed_partition(batches, job, names)
 
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from _summed_partition(batches, job, names)
+        shuffled = with_shards(chosen, column_tuple(roles.task), job.shards).repartitionById(
+            job.shards, SHARD
+        )
+        reports = values_of(shuffled.mapInArrow(work, VALUE_DDL), "the rows of shard")
+        done = writer.done
+        for k in range(job.shards):
+            if k not in done:  # no row is of this shard
+                writer.write_shard(k, _no_moments(writer))
+        return _Summed([writer.finish()], job, reports)
 
-    shuffled = with_shards(chosen, column_tuple(roles.task), shards).repartitionById(shards, SHARD)
-    collected(shuffled.mapInArrow(work, REPORT_DDL), "the rows of shard")
-    done = writer.done
-    for k in range(shards):
-        if k not in done:  # no row is of this shard
-            writer.write_shard(k, _no_moments(writer))
-    return [writer.finish()]
+    return read_design(request.features, source, roles, summed, lenient=request.lenient)
+
+
+def _refuse_effects(features: FeatureChoice) -> None:
+    terms = terms_of(features) if is_formula(features) else ()  # type: ignore[arg-type]  # a formula
+    effects = [term for term in terms if isinstance(term, Effect)]
+    if effects:
+        raise InputError(
+            f"{effects[0]} is learned from all rewards of its tasks and actions, which is not done on Spark. Learn it "
+            "from some rows, LogMoments.of(frame.limit(100_000).toArrow(), features=...), and give what these "
+            "learned: features=moments.features.terms."
+        )
 
 
 def _summed_partition(
@@ -246,82 +338,84 @@ def _summed_partition(
     if first is None:
         return
     announced: set[int] = set()
+    number = int(first.column(SHARD)[0].as_py())
 
     def kept() -> Iterator[pa.RecordBatch]:
         for batch in chain([first], batches):
             announced.update(batch.column(SHARD).unique().to_pylist())
             yield batch.select(names)
 
-    def summed() -> float:
-        schema = first.schema.remove(first.schema.get_field_index(SHARD))
-        total = job.sums(
-            StreamSource(kept(), pa.schema([schema.field(name) for name in names]), "Spark partition")
-        )
+    def summed() -> Part:
+        schema = pa.schema([first.schema.field(name) for name in names])
+        total, part = job.sums(StreamSource(kept(), schema, "Spark partition"), number)
         writer = ShardWriter.resume(job.folder)
-        for k, part in enumerate(split(total, job.shards)):
-            if len(part) != 0 and k not in announced:
+        for k, shard in enumerate(split(total, job.shards)):
+            if len(shard) != 0 and k not in announced:
                 raise LogError(
-                    f"Task {part.tasks[0]!r} is of shard {k}, and Spark sent its rows to {sorted(announced)}. "
+                    f"Task {shard.tasks[0]!r} is of shard {k}, and Spark sent its rows to {sorted(announced)}. "
                     "This is an error of hieropo: please report the type of the column of tasks."
                 )
-            if len(part):
-                writer.write_shard(k, part)
-        return total.n_rows
+            if len(shard):
+                writer.write_shard(k, shard)
+        return part
 
-    yield reported(int(first.column(SHARD)[0].as_py()), summed)
+    yield valued(number, summed)
 
 
-def _begun(
-    features: FeatureChoice, roles: Roles, sample: Any, actions_of: Any, folder: Path, shards: int
-) -> tuple[Job, ShardWriter]:
+def _begun(design: Design, source: LogSource, request: _Request, parts: Path) -> tuple[Job, ShardWriter]:
     """Choose the feature map from first rows and all actions; return the job, and the writer of a directory for it."""
-    feature_map, design_roles, offset = _chosen(features, roles, sample, actions_of)
-    job = _job(feature_map, roles, offset, folder, shards)
+    feature_map, offset = _chosen(design, source, request)
+    job = _job(feature_map, request, offset, parts)
     unit = None
     if offset is not None:
         units = len(feature_map.actions or (0,)) if has_per_action_sums(feature_map) else 1
         unit = offset[: feature_map.dim // units]
-    return job, ShardWriter.begin(folder, feature_map, design_roles, shards=shards, offset=unit)
+    return job, ShardWriter.begin(job.folder, feature_map, design.roles, shards=request.shards, offset=unit)
 
 
-def _job(features: FeatureMap, roles: Roles, offset: Array | None, folder: Path, shards: int) -> Job:
-    """Return the work of one worker, as values that travel to it."""
+def _job(features: FeatureMap, request: _Request, offset: Array | None, parts: Path) -> Job:
+    """Return the work of one worker, as values that travel to it; its directory is a new one."""
     return Job(
-        features.to_dict(), roles.to_dict(), None if offset is None else offset.tolist(), str(folder), shards
-    )
+        features.to_dict(), request.roles.to_dict(), None if offset is None else offset.tolist(),
+        tempfile.mkdtemp(prefix="shards-", dir=parts), request.shards, request.lenient, request.rejects is not None,
+    )  # fmt: skip
 
 
-def _chosen(
-    features: FeatureChoice, roles: Roles, sample: Any, actions_of: Any
-) -> tuple[FeatureMap, Roles, Array | None]:
-    """Return the feature map with actions and a first origin, the roles of its design, and the offset of rewards."""
-    design = design_of(features, sample, roles)
-    if design.source is not sample and _terms(features) is None:
-        raise InputError(
-            f"The context columns {list(roles.context)} are not all numbers, so that their levels are learned by a "
-            "read of all rows, which is not done on Spark. Learn them from some rows, "
-            "LogMoments.of(frame.limit(100_000).toArrow(), ...), and give what these learned: "
-            "features=moments.features.terms."
-        )
-    check_log(design.source, design.roles, lenient=False)
-    given = getattr(features, "actions", None)
-    actions = (given or actions_of(roles.action)) if roles.action is not None else ()
+def _chosen(design: Design, source: LogSource, request: _Request) -> tuple[FeatureMap, Array | None]:
+    """Return the feature map with actions and a first origin, and the offset of rewards."""
+    check_log(design.source, design.roles, lenient=request.lenient)
+    given = getattr(request.features, "actions", None)
+    actions = () if design.roles.action is None else given or _actions(design, source, request)
     feature_map = map_with(design.choice, design.roles, actions)
-    first = first_rows(design.source, (roles.reward, *design.roles.context))
+    first = first_rows(design.source, (design.roles.reward, *design.roles.context))
     feature_map = with_first_origin(feature_map, first)
-    return feature_map, design.roles, reward_offset(feature_map, first, roles.reward)
+    return feature_map, reward_offset(feature_map, first, design.roles.reward)
 
 
-def _terms(features: Any) -> Any:
-    return features if isinstance(features, LearnedTerms) else getattr(features, "terms", None)
+def _actions(design: Design, source: LogSource, request: _Request) -> Sequence[Any]:
+    """Return the actions of all rows, or of those that can be used where others are set aside."""
+    assert design.roles.action is not None
+    if not request.lenient:
+        return distinct_values(source, design.roles.action)
+    work = partial(_usable_actions, choice=design.choice, roles=request.roles)
+    parts = over_parts(source, request.roles.columns, work) or []
+    actions = distinct_ids(object_array(list(part)) for part in parts)
+    if not actions:
+        raise LogError(
+            "No row can be used, so that no action is left. Is it the right column, and was a join complete?"
+        )
+    return actions
+
+
+def _usable_actions(source: LogSource, choice: Any, roles: Roles) -> tuple[Any, ...]:
+    """Return the actions of the rows of a part that are not set aside."""
+    design = design_of(choice, source, roles, lenient=True)
+    batches = read(design.source, design.roles, rejects=Rejects())
+    return distinct_ids(batch.action for batch in batches if batch.action is not None)
 
 
 def _no_moments(writer: ShardWriter) -> LogMoments:
     """Return moments of no task for the plan of a writer."""
-    from hieropo.model.task_levels import TaskLevels
-    from hieropo.moments.row_sketch import RowSketch
-    from hieropo.passes.worker import PassResult, accumulator
-
     plan = writer.plan
     total = accumulator(plan.features, per_action=has_per_action_sums(plan.features))
     return LogMoments(
@@ -330,41 +424,29 @@ def _no_moments(writer: ShardWriter) -> LogMoments:
 
 
 def _of_files(
-    session: Any,
-    path: Any,
-    features: FeatureChoice,
-    roles: Roles,
-    parts: Path,
-    shards: int,
-    groups: int | None,
-) -> list[ShardedMoments]:
-    """Let workers sum groups of files; return the directories of shards, in the order of the groups."""
-    from pyspark.sql import functions as f
+    session: Any, path: str | os.PathLike[str], request: _Request, parts: Path, groups: int | None
+) -> _Summed:
+    """Let workers sum groups of files into a directory of shards each, in the order of the groups."""
+    count = min(groups or slots_of(session), len(find_files(path).files))
+    source = GroupedFiles(session, path, count, lenient=request.lenient)
 
-    files = find_files(path)
-    source = open_log(path)
-    sample = TableSource(pa.Table.from_batches([first_rows(source, roles.columns).batch]), source.name)
-    count = min(groups or slots_of(session), len(files.files))
+    def summed(design: Design) -> _Summed:
+        feature_map, offset = _chosen(design, source, request)
+        job = _job(feature_map, request, offset, parts)
+        reports = source.each_numbered(partial(_summed_group, job), "group")
+        made = [ShardedMoments.open(_group(job, number)) for number in range(1, count + 1)]
+        return _Summed(made, job, reports)
 
-    def actions(column: str) -> Sequence[Any]:
-        return distinct_values(source, column)
-
-    feature_map, _, offset = _chosen(features, roles, sample, actions)
-    job = _job(feature_map, roles, offset, parts, shards)
-    location = os.fspath(path)
-
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield reported(number, partial(_summed_group, job, location, number, count))
-
-    numbers = session.range(1, count + 1).withColumn("group", (f.col("id") - 1).cast("int"))
-    collected(numbers.repartitionById(count, "group").mapInArrow(work, REPORT_DDL), "group")
-    return [ShardedMoments.open(parts / f"group-{k:05d}") for k in range(1, count + 1)]
+    return read_design(request.features, source, request.roles, summed, lenient=request.lenient)
 
 
-def _summed_group(job: Job, path: str, number: int, count: int) -> float:
-    """Sum one group of files and write its shards; a group that is written already is not read again."""
-    total = job.sums(part_of_files(find_files(path), number, count))
-    ShardedMoments.of(total, Path(job.folder) / f"group-{number:05d}", shards=job.shards)
-    return total.n_rows
+def _summed_group(job: Job, source: LogSource, number: int) -> Part:
+    """Sum one group of files, write its shards, and return its report."""
+    total, part = job.sums(source, number)
+    ShardedMoments.of(total, _group(job, number), shards=job.shards)
+    return part
+
+
+def _group(job: Job, number: int) -> Path:
+    """Return the directory of the shards of a group."""
+    return Path(job.folder) / f"group-{number:05d}"

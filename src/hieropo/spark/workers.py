@@ -1,6 +1,7 @@
 """Work on a worker: one thread for each task slot, and errors that come back as rows."""
 
 import os
+import pickle  # noqa: TID251 - between a session and its workers, as Spark itself does
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -12,8 +13,8 @@ import pyarrow as pa
 import hieropo
 from hieropo.errors import HieropoError, InputError, LogError
 
-REPORT = pa.schema([("number", pa.int64()), ("rows", pa.float64()), ("error", pa.string())])
-REPORT_DDL = "number bigint, rows double, error string"  # of REPORT
+_VALUE = pa.schema([("number", pa.int64()), ("value", pa.binary())])
+VALUE_DDL = "number bigint, value binary"  # of _VALUE
 _MISSING = re.compile(r"No module named '([^']+)'|PyArrow|PYTHON_VERSION_MISMATCH")
 
 
@@ -74,10 +75,12 @@ def check_workers(session: Any) -> None:
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
-            yield reported(0, lambda: _refuse_other_release(release))
+            yield valued(0, lambda: _refuse_other_release(release))
 
     try:
-        reports = session.range(0, 1, 1, 1).mapInArrow(work, REPORT_DDL).toArrow().to_pylist()
+        values_of(session.range(0, 1, 1, 1).mapInArrow(work, VALUE_DDL))
+    except HieropoError:
+        raise
     except Exception as error:  # classes of errors differ between a session and a Spark Connect client
         missing = _MISSING.search(str(error))
         if missing is None:
@@ -89,11 +92,9 @@ def check_workers(session: Any) -> None:
             f"environment with hieropo[spark] and Python {sys.version_info.major}.{sys.version_info.minor} on every "
             "worker, or ship one: see the page 'When one machine is not enough'."
         ) from None
-    if reports[0]["error"] is not None:
-        raise InputError(reports[0]["error"])
 
 
-def _refuse_other_release(release: str) -> float:
+def _refuse_other_release(release: str) -> None:
     """Raise InputError where this worker has another release of hieropo than the driver."""
     if hieropo.__version__ != release:
         raise InputError(
@@ -101,33 +102,37 @@ def _refuse_other_release(release: str) -> float:
             "of two releases do not mix. Ship the environment of this session: see the page 'When one machine is not "
             "enough'."
         )
-    return 0.0
 
 
-def reported(number: int, work: Callable[[], float]) -> pa.RecordBatch:
-    """Return the report of one task: its number, its rows, and the message of an error, without a Java trace."""
+def valued(number: int, work: Callable[[], Any]) -> pa.RecordBatch:
+    """Return the value of one task, or its error, as a row that :func:`values_of` reads."""
     try:
         prepare_worker()
-        rows, error = work(), None
-    except HieropoError as raised:
-        rows, error = 0.0, " ".join([str(raised), *getattr(raised, "__notes__", [])])
-    columns = [pa.array([number], pa.int64()), pa.array([rows], pa.float64()), pa.array([error], pa.string())]
-    return pa.RecordBatch.from_arrays(columns, schema=REPORT)
+        value = work()
+    except HieropoError as error:
+        value = error
+    columns = [pa.array([number], pa.int64()), pa.array([pickle.dumps(value)], pa.binary())]
+    return pa.RecordBatch.from_arrays(columns, schema=_VALUE)
 
 
-def collected(frame: Any, part: str) -> list[tuple[int, float]]:
-    """Run a frame of reports; return the number and the rows of each, in the order of numbers.
+def values_of(frame: Any, part: str | None = None) -> list[Any]:
+    """Run a frame of rows that :func:`valued` makes; return the values in the order of their numbers.
 
     Raises
     ------
-    LogError
-        A worker could not use its rows: the message of the first, with its ``part``.
+    HieropoError
+        That of the first task that has one; a LogError with the number of its ``part``, where that is given.
     """
-    reports = sorted(frame.toArrow().to_pylist(), key=lambda report: report["number"])
-    for report in reports:
-        if report["error"] is not None:
-            raise LogError(f"{report['error']} In {part} {report['number']}, whose rows are numbered from 0.")
-    return [(report["number"], report["rows"]) for report in reports]
+    values = []
+    for row in sorted(frame.toArrow().to_pylist(), key=lambda row: row["number"]):
+        value = pickle.loads(row["value"])  # noqa: S301 - of a worker of this session
+        if isinstance(value, HieropoError):
+            if part is None:
+                raise value
+            text = " ".join([str(value), *getattr(value, "__notes__", [])])
+            raise LogError(f"{text} In {part} {row['number']}, whose rows are numbered from 0.")
+        values.append(value)
+    return values
 
 
 def nonempty(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

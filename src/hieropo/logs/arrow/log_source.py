@@ -161,6 +161,19 @@ def parts_of(source: LogSource, columns: Sequence[str]) -> Sequence[Part]:
     return [Part(source.name, 0, None, 0, source.n_rows or 0, partial(source.batches, tuple(columns)))]
 
 
+def over_parts(
+    source: LogSource, columns: Sequence[str], work: Callable[[LogSource], Any]
+) -> list[Any] | None:
+    """Return the values of a function for the parts of a source that other machines read; None for other sources.
+
+    They are those of ``source.each(columns, work)``, in the order of the parts that have rows. ``work`` is pickled.
+    """
+    each: Callable[[Sequence[str], Callable[[LogSource], Any]], list[Any]] | None = getattr(
+        source, "each", None
+    )
+    return None if each is None else each(columns, work)
+
+
 def files_of(source: LogSource) -> Sequence[Path] | None:
     """Return the files of a source, by their numbers in its parts; None where it does not lie in files."""
     files: Sequence[Path] | None = getattr(source, "files", None)

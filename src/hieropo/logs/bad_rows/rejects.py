@@ -4,7 +4,7 @@ import os
 import tempfile
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
@@ -549,6 +549,38 @@ class Rejects:
         """Return a collector of the same rows for another pass, without a list."""
         return Rejects(lenient=self.lenient, features=self.features)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Travel without the list, which is in its file."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_listing")}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock, self._listing = Lock(), None
+
+    @property
+    def tasks(self) -> list[Any]:
+        """The tasks of the rows that were set aside."""
+        return list(self._tasks)
+
+    def forget(self, tasks: Keys) -> None:
+        """Forget the tasks that have usable rows, so that no row of them is lost."""
+        self._tasks = {task: None for task in self._tasks if tasks.find(task) < 0}
+
+    def merge(self, later: "Rejects", rows: int, listed: pa.Table | None = None) -> None:
+        """Add the rows of a later part, before which ``rows`` rows were read; ``listed`` are some of its list."""
+        if self._listing is not None and listed is not None and listed.num_rows:
+            numbers = pc.add(listed.column("row"), rows)
+            moved = listed.set_column(listed.schema.get_field_index("row"), "row", numbers)
+            self._listing.take(moved.combine_chunks(), rows)
+        self.rows += later.rows
+        self._tasks.update(later._tasks)
+        self._texts.update(later._texts)
+        self._actions.merge(later._actions)
+        for key, reason in later._reasons.items():
+            moved = replace(reason, first_row=reason.first_row + (rows if reason.unit == "row" else 0))
+            before = self._reasons.get(key)
+            self._reasons[key] = moved if before is None else before + moved
+
     def note_texts(self, columns: Iterable[str]) -> None:
         """Add columns of text that were read as numbers."""
         with self._lock:
@@ -641,6 +673,12 @@ class _ActionTest:
             self._rows[action] += int(rejected[k])
             self._expected[action] += rejected_rows * float(share[k])  # type: ignore[assignment]
             self._variance[action] += float(variance[k])  # type: ignore[assignment]
+
+    def merge(self, other: "_ActionTest") -> None:
+        """Add the strata of other rows."""
+        self._rows.update(other._rows)
+        self._expected.update(other._expected)
+        self._variance.update(other._variance)
 
     def uneven(self) -> Iterator[Uneven]:
         """Yield actions whose count is off by over 5 standard deviations and a factor of 1.5, farthest first."""
