@@ -1,6 +1,7 @@
 """A fit to moments in shards equals the fit in memory: evidence, posterior, summary, and decisions to the bit."""
 
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from hieropo import (
     ArtifactError,
+    Gaussian,
     HierOPO,
     InputError,
     LogMoments,
@@ -323,3 +325,44 @@ def test_one_shard_is_mapped_at_a_time(tmp_path, action):
     del part
     assert not mapped()
     assert max(most) <= 2  # one is released when the next is there
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("given", [False, True])
+def test_a_fit_to_clusters_in_shards_is_that_of_one_machine(tmp_path, monkeypatch, given):
+    rng, visit = np.random.default_rng(0), np.random.default_rng(1).permutation(2400) // 4
+    table = pa.table(
+        {
+            "store": [f"store {number // 6}" for number in visit],
+            "offer": np.array(["none", "gift", "call"])[visit % 3],
+            "visits": rng.normal(size=2400),
+            "profit": rng.normal(size=600)[visit] + rng.normal(size=2400),
+            "visit": visit,
+        }
+    )
+    _, sharded = shards_of(table, tmp_path / "shards", cluster="visit")
+    known = Hierarchy(Gaussian(np.zeros(6), np.eye(6)), 0.5 * np.eye(6), 2.0) if given else None
+    in_parts = HierOPO(logging="random", known=known).fit(sharded)
+    monkeypatch.setattr(in_shards, "JOINED", 2**30)
+    together = HierOPO(logging="random", known=known).fit(sharded)
+    assert isinstance(in_parts.moments_, MomentsInShards)
+    assert together.cluster_correlation_.any()
+    assert together.cluster_correlation_.shape == ((1,) if given else (3,))
+    np.testing.assert_allclose(in_parts.cluster_correlation_, together.cluster_correlation_, atol=1e-8)
+    assert in_parts.posterior_.log_evidence == pytest.approx(together.posterior_.log_evidence, rel=1e-9)
+    with pytest.raises(InputError, match="fitted to moments in shards"):
+        in_parts.partial_fit(table)
+    in_parts.save(tmp_path / "policy")
+    evaluable = load_evaluable(tmp_path / "policy")
+    np.testing.assert_array_equal(evaluable.cluster_correlation_, in_parts.cluster_correlation_)
+    np.testing.assert_allclose(
+        evaluable.moments_.total.log_precision, in_parts.moments_.total.log_precision, rtol=1e-12
+    )
+    one, other = decisions(together, table), decisions(in_parts, table)
+    assert one[0] == other[0]
+    np.testing.assert_allclose(other[1], one[1], atol=1e-7)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = evaluable.evaluate(table).model.difference
+        expected = together.evaluate(table).model.difference
+    assert (model.mean, model.low) == pytest.approx((expected.mean, expected.low), abs=1e-6)

@@ -58,7 +58,7 @@ def learn_correlations(
         True where a part of the tasks may be learned from: one with some 10,000 clusters, and at least 200 tasks. A
         hash of their ids chooses them, so that the order of tasks does not matter.
     """
-    enough = max(_FEWEST_TASKS, int(len(moments) * _CLUSTERS / max(clusters.size.size, 1)))
+    enough = tasks_to_learn_from(len(moments), clusters.size.size)
     if in_parts and len(moments) > enough:
         rows = np.sort(np.argsort(task_hashes(moments.tasks), kind="stable")[:enough])
         units = (rows[:, None] * moments.n_actions + np.arange(moments.n_actions)).reshape(-1)
@@ -89,6 +89,11 @@ def learn_correlations(
             rho, step_before = new, change
     gain = 2.0 * (learn(correlated(moments, clusters, new)).log_evidence - without)
     return new if gain > np.log(clusters.size.size) else np.zeros_like(new)
+
+
+def tasks_to_learn_from(tasks: int, sums: int) -> int:
+    """Return how many of some tasks suffice to learn correlations, of which there are so many sums of clusters."""
+    return max(_FEWEST_TASKS, int(tasks * _CLUSTERS / max(sums, 1)))
 
 
 @dataclass(frozen=True, eq=False)

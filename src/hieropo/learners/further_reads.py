@@ -7,6 +7,7 @@ from hieropo.estimation.learning import Learning
 from hieropo.estimation.likelihoods import fit_by_sites
 from hieropo.estimation.sites import LogRows, SiteFit
 from hieropo.features.maps import FeatureMap
+from hieropo.learners.clusters_in_shards import ClustersInShards
 from hieropo.logs.bad_rows.rejects import Rejects
 from hieropo.moments.clusters import ClusterTable
 from hieropo.moments.statistics import Moments
@@ -18,7 +19,7 @@ from hieropo.rows.batches import Roles
 class FurtherReads(NamedTuple):
     """The results of further reads of a log; None without one."""
 
-    clusters: ClusterTable | None = None
+    clusters: ClusterTable | ClustersInShards | None = None
     rows: LogRows | None = None
 
 

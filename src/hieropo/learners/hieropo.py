@@ -30,6 +30,7 @@ from hieropo.estimation.learning import (
 from hieropo.estimation.sites import Likelihood, refuse_likelihood
 from hieropo.evaluation.pessimism import PessimismChoice
 from hieropo.features.maps import FeatureMap, action_positions, merged_map
+from hieropo.learners.clusters_in_shards import ClustersInShards
 from hieropo.learners.estimator import Estimator
 from hieropo.learners.fitted import Fitted
 from hieropo.learners.further_reads import NO_FURTHER_READS, FurtherReads, further_reads, learned_by
@@ -362,7 +363,10 @@ class HierOPO(Fitted, Estimator):
             sums, features, roles, learning=self.known is None, listed=not self._actions_given,
             coefficients=settings.coefficients(features),
         )  # fmt: skip
-        self._learn_from(sums, features, roles, TaskLevels(roles), shards.sketch, settings, found)
+        reads = NO_FURTHER_READS
+        if roles.cluster is not None:
+            reads = FurtherReads(ClustersInShards(shards, features, per_action))
+        self._learn_from(sums, features, roles, TaskLevels(roles), shards.sketch, settings, found, reads)
         self._shards = shards
         return self
 
@@ -464,8 +468,8 @@ class HierOPO(Fitted, Estimator):
         """
         if not hasattr(self, "moments_"):
             return self.fit(log, y, lenient=lenient, rejects=rejects, **columns)
-        refuse_lost_clusters(self.roles_, self._clusters)
         refuse_in_shards(self._shards, "partial_fit")
+        refuse_lost_clusters(self.roles_, self._clusters)
         refuse_likelihood(
             self.likelihood, "partial_fit", "the rows so far would be needed again, and are not stored"
         )
@@ -645,7 +649,8 @@ class HierOPO(Fitted, Estimator):
         self.hierarchy_ = learned.hierarchy
         self.posterior_ = posterior
         self.policy_ = policy
-        self._shards, self._clusters = None, reads.clusters
+        self._shards = None
+        self._clusters = reads.clusters if isinstance(reads.clusters, ClusterTable) else None
         for name in ("estimate", "learned"):
             self.__dict__.pop(f"{name}_", None)
             if getattr(learned, name) is not None:
@@ -693,7 +698,7 @@ class HierOPO(Fitted, Estimator):
     def _correlated(
         self,
         moments: Any,
-        clusters: ClusterTable | None,
+        clusters: ClusterTable | ClustersInShards | None,
         features: FeatureMap,
         task_levels: TaskLevels,
         settings: Settings,
@@ -713,6 +718,10 @@ class HierOPO(Fitted, Estimator):
         in_parts = (
             not task_levels.levels() and task_levels.metadata() is None and settings.logging != "frozen"
         )
+        if isinstance(clusters, ClustersInShards):
+            part, table = clusters.part(moments)
+            correlation = learn_correlations(part, table.at(part), learn)
+            return correlation, clusters.correlated(moments, correlation)
         sums = clusters.at(moments)
         correlation = learn_correlations(moments, sums, learn, in_parts=in_parts)
         return correlation, correlated(moments, sums, correlation)

@@ -52,10 +52,6 @@ def refuse_unsuitable(roles: Roles, settings: Settings, *, shares: bool) -> None
         reason = "a baseline, which takes all tasks at once"
     elif roles.levels or roles.metadata:
         reason = "groups or metadata of tasks, whose tasks lie in several shards"
-    elif roles.cluster is not None:
-        reason = (
-            f"cluster={roles.cluster!r}, whose correlation is learned from the clusters of all tasks at once"
-        )
     elif roles.sampling_weight is not None:
         reason = f"sampling_weight={roles.sampling_weight!r}, whose standard errors need all tasks at once"
     elif settings.logging == "frozen":

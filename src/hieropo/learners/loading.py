@@ -9,6 +9,7 @@ from hieropo._utils.blas_threads import one_blas_thread
 from hieropo.errors import ArtifactError, MismatchError
 from hieropo.estimation.conditioning import condition_learned
 from hieropo.learners.baselines import FlatOPO, OracleOPO, PooledOPO
+from hieropo.learners.clusters_in_shards import ClustersInShards
 from hieropo.learners.hieropo import HierOPO
 from hieropo.learners.in_shards import sums_to_learn_from
 from hieropo.learners.saving import noise_identified
@@ -93,11 +94,15 @@ def load_evaluable(path: str | os.PathLike[str]) -> HierOPO:
         )
     roles = Roles(**provenance["columns"])
     sums = sums_to_learn_from(shards, stored.features, per_action=hierarchy.per_action)
+    correlation = provenance.get("cluster_correlation")
+    if correlation is not None:
+        clusters = ClustersInShards(shards, stored.features, hierarchy.per_action)
+        sums = clusters.correlated(sums, np.array(correlation))
     return HierOPO(**_settings(stored, provenance["settings"], hierarchy)).restored(
         policy=stored.policy, moments=sums, roles=roles, hierarchy=hierarchy, posterior=_posterior(stored, sums),
         task_levels=TaskLevels(roles), hyper_uncertainty=stored.hyper_uncertainty, sketch=stored.sketch,
         noise_identified=noise_identified(provenance), actions_given=provenance.get("actions_given", False),
-        shards=shards,
+        shards=shards, cluster_correlation=correlation,
     )  # fmt: skip
 
 

@@ -335,7 +335,7 @@ class LogMoments:
         """Return the same for a map that :func:`merged_map` made of this map and another."""
         moments, clusters = moments_on(self.moments, self.features, features), self.summed.clusters
         if clusters is not None:
-            clusters = _clusters_on(clusters, self.features, features)
+            clusters = clusters_on(clusters, self.features, features)
         return replace(
             self, features=features, summed=replace(self.summed, moments=moments, clusters=clusters)
         )
@@ -488,7 +488,7 @@ def moments_on(moments: Moments, first: FeatureMap, features: FeatureMap) -> Mom
     return moved.with_actions(place, len(features.actions or ()), features.fingerprint)
 
 
-def _clusters_on(clusters: ClusterTable, first: FeatureMap, features: FeatureMap) -> ClusterTable:
+def clusters_on(clusters: ClusterTable, first: FeatureMap, features: FeatureMap) -> ClusterTable:
     """Return sums of clusters as :func:`moments_on` returns moments."""
     at_origin = with_origin_of(first, features)
     moved = clusters.recentred(first, at_origin)

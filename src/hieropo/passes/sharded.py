@@ -497,6 +497,11 @@ class ShardedMoments:
         folders = (self.path / entry["name"] for entry in self._document["entries"])
         return sum(file.stat().st_size for folder in folders for file in folder.iterdir())
 
+    @property
+    def cluster_rows(self) -> int:
+        """The number of sums of clusters of all shards."""
+        return sum(self._stored(k).files[layout.CLUSTERS].rows for k in range(self.n_shards))
+
     def __len__(self) -> int:
         return int(self._document["tasks"])
 
