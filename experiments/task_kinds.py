@@ -8,9 +8,9 @@ sd 1; both settings learn from the same logs. With kinds, a task is of each of t
 kind has an effect of each action (the standard deviation is named), beside effects that differ between tasks of a
 kind, sd .1, and levels of tasks, sd .5. "used" is the share of the logs in which kinds are used, and "used, permuted"
 that with rewards permuted within tasks. Where they are not used, both settings give the same to the last bit, so that
-logs without kinds are judged by the truth only where they are. "harmed" is the share of the changed tasks that the 5 %
-gate lets through and in which the policy is truly worse; "right kind" that of the tasks which are of the kind that they
-are said to be, where kinds are used. A seed gives the same figures with any number of processes.
+logs without kinds (and contexts) are judged by the truth only where they are. "harmed" is the share of the changed
+tasks that the 5 % gate lets through and in which the policy is truly worse; "right kind" that of the tasks which are of
+the kind that they are said to be, where kinds are used. A seed gives the same figures with any number of processes.
 """
 
 import os
@@ -23,7 +23,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import numpy as np
 import pyarrow as pa
-from claims import SHARES, Log, drawn, permuted_within, share
+from claims import SHARES, Log, drawn, linked, permuted_within, share
 from claims import WORLDS as CLAIM_WORLDS
 from repeating import one_table
 from scipy.optimize import linear_sum_assignment
@@ -42,9 +42,10 @@ stands one Monte Carlo standard error.
 KINDS = {"kinds": 0.5, "clear": 0.6, "distinct": 0.8}  # sd of the effects of actions in a kind
 WORDS = {name: f"three kinds of tasks, effects of sd {str(sd).lstrip('0')}" for name, sd in KINDS.items()}
 OTHERS = ("model", "no effect", "alike", "sparse", "t3", "skewed", "unequal noise", "revenue")
+MORE = ("noisy", "binary", "count", "drift", "rich", "two", "contexts, none", "correlated")
 ODD = "odd, varied"
-NAMES = (*KINDS, *OTHERS, ODD)
-SEEDS = ("kinds", "distinct", *OTHERS, ODD, "clear")  # the place of a world is part of its seed
+NAMES = (*KINDS, *OTHERS, ODD, *MORE)
+SEEDS = ("kinds", "distinct", *OTHERS, ODD, "clear", *MORE)  # the place of a world is part of its seed
 
 
 def drawn_kinds(sd: float, rng: np.random.Generator) -> tuple[Log, Any]:
@@ -86,7 +87,8 @@ class Run(NamedTuple):
 def learned(table: pa.Table, task_kinds: Any) -> HierOPO:
     """Learn from a log."""
     learner = HierOPO(logging="random", task_kinds=task_kinds)
-    return learner.fit(table, task="task", action="action", reward="reward")
+    context = [name for name in table.column_names if name.startswith("x")]
+    return learner.fit(table, task="task", action="action", reward="reward", context=context)
 
 
 def judged(log: Log, learner: HierOPO) -> Fit:
@@ -126,12 +128,12 @@ def one_run(name: str, seed: int) -> Run:
     else:
         log = drawn(replace(CLAIM_WORLDS["model"], few=0.05) if name == ODD else CLAIM_WORLDS[name], rng)
     permuted = permuted_within(log, rng)
-    truth = log.means(np.zeros((len(log.theta), 0)), np.arange(len(log.theta)))
+    truth, contexts = linked(log.theta[:, :, 0], log.link), log.x.shape[1] > 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         learner = learned(log.table(), "auto")
         used, one, auto, right = learner.posterior_.task_kinds is not None, None, None, np.nan
-        if used or kind is not None:
+        if kind is not None or (used and not contexts):
             one = judged(log, learned(log.table(), "one"))
             auto = judged(log, learner) if used else one
         if used and kind is not None:

@@ -16,6 +16,7 @@ from real_data import real_table
 from hieropo.reproduce.beyond import experiment as beyond
 from hieropo.reproduce.judging import REFUSED
 from hieropo.reproduce.movielens import experiment as movielens
+from hieropo.reproduce.movielens import learned_prior
 from hieropo.reproduce.movielens.ratings import read_ratings
 from hieropo.reproduce.settings import Settings, settings_of, shipped
 from hieropo.reproduce.synthetic import experiment as synthetic
@@ -85,6 +86,17 @@ def test_committed_results_carry_these_settings_and_a_commit(name: str) -> None:
     assert inside[b"seed"] == b"20221208"
     picture = "figure_beyond.svg" if "beyond" in name else "figure.svg"
     assert inside[b"commit"] in (PAPER / name).with_name(picture).read_bytes()
+
+
+def test_the_learned_prior_is_committed_beside_the_given_one() -> None:
+    inside = pq.read_schema(PAPER / "movielens/prior.parquet").metadata
+    assert inside[b"settings"].decode() == shipped()
+    assert re.fullmatch(rb"[0-9a-f]{40}(, [0-9a-f]{40})*", inside[b"commit"])
+    found = {(r["rows"], r["algorithm"]): r["mean"] for r in rows_of("movielens/prior.parquet")}
+    for n in (500, 2000, 10000):
+        assert found[n, learned_prior.SD] == pytest.approx(1, abs=0.1)
+        assert found[n, learned_prior.NOISE] == pytest.approx(1, abs=0.05)
+        assert found[n, learned_prior.GIVEN_MEAN] < found[n, learned_prior.LEARNED_MEAN] < 0.4
 
 
 def test_every_point_of_the_settings_is_committed(committed: Any, shipped_settings: Settings) -> None:
@@ -162,6 +174,16 @@ def test_the_first_run_on_movielens_is_the_committed_one(
     for name in set(found) - {REFUSED}:
         # The factors are sums of a million products: another processor may move some choices of ten thousand.
         assert found[name] == pytest.approx(rows[1000, name]["first"][0], abs=1e-3), name
+
+
+@pytest.mark.slow
+def test_the_first_learned_prior_is_the_committed_one(
+    shipped_settings: Settings, given: movielens.Problem
+) -> None:
+    found = learned_prior.one_run(shipped_settings, given, movielens.Cell(500), 0)
+    for row in rows_of("movielens/prior.parquet"):
+        if row["rows"] == 500:
+            assert found[row["algorithm"]] == pytest.approx(row["first"][0], abs=1e-3)
 
 
 @pytest.mark.slow

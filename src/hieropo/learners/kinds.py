@@ -54,10 +54,10 @@ def kinds_of(posterior: Any, actions: Sequence[Any] | None) -> tuple[tuple[Kind,
     some = kinds.probability[seen]
     counts = np.bincount(some.argmax(axis=1), minlength=some.shape[1])
     names = list(range(means.shape[1])) if actions is None else list(actions)
-    found = tuple(
+    listed = tuple(
         Kind(k + 1, int(counts[k]), float(some[:, k].mean()), names[best[k]]) for k in range(some.shape[1])
     )
-    return found, _verdict(kinds, some)
+    return listed, _verdict(kinds, some)
 
 
 def _mean_features(posterior: CrossedMixture) -> Array:

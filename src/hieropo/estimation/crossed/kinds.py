@@ -61,6 +61,7 @@ _WITHIN = (0.3, 0.6)  # m in units of that of one kind, where partitions are sea
 _INTERACTIONS = np.array([0.1, 0.2, 0.35, 0.5, 0.7, 1.0])  # the same, where they are approximated
 _SIZES = np.geomspace(0.04, 5.0, 10)  # nodes of a and c
 _BINS = 60  # of m
+_BEYOND = 1.02  # end of the last of them, in units of its node
 _CLOSE = 1e-5
 _ROUNDS = 40  # of expectation propagation, in which a partition converges or is given up
 _ALIKE = 0.05  # share of the tasks up to which two partitions are the same
@@ -324,14 +325,14 @@ class _Grid(NamedTuple):
         return cls(below, flat_prior(some[0]))
 
 
-def _log_masses(sds: Array) -> Array:
-    """Log prior masses of the bins around some sizes of a half-Cauchy law."""
-    edges = np.concatenate([[0.0], np.sqrt(sds[1:] * sds[:-1]), [np.inf]])
+def _log_masses(sds: Array, most: float = np.inf) -> Array:
+    """Log prior masses of the bins around some sizes of a half-Cauchy law, the last of them up to ``most``."""
+    edges = np.concatenate([[0.0], np.sqrt(sds[1:] * sds[:-1]), [most]])
     return np.asarray(np.log(np.diff(2 / np.pi * np.arctan(edges))))
 
 
-def _log_masses_with_zero(sds: Array) -> Array:
-    return np.asarray(np.append(0.0, _log_masses(sds)) - np.log(2.0))
+def _log_masses_with_zero(sds: Array, most: float = np.inf) -> Array:
+    return np.asarray(np.append(0.0, _log_masses(sds, most)) - np.log(2.0))
 
 
 def _sizes_of_kinds(counts: Array) -> float:
@@ -505,7 +506,8 @@ def _approximated(scales: _Scales, partition: _Partition) -> _Approximated | Non
     values = np.array([by_m[at][0] for at in range(ms.size)])
     bins = np.geomspace(_INTERACTIONS[0] * scales.m, _INTERACTIONS[-1] * scales.m, _BINS)
     fine = _along_m(ms[1:], values[1:], bins)
-    log_weights = np.concatenate([values[:1], fine]) + _log_masses_with_zero(bins)[:, None, None] + prior
+    mass = _log_masses_with_zero(bins, _BEYOND * float(bins[-1]))  # a larger m adds no evidence for kinds
+    log_weights = np.concatenate([values[:1], fine]) + mass[:, None, None] + prior
     return _Approximated(KindsMode(mode_weights, centres.reshape(n, K, p)), log_weights, np.append(0.0, bins))
 
 
@@ -566,7 +568,8 @@ def _integrated(scales: _Scales, numbers: tuple[int, ...], *, given: bool) -> Mi
     plain = _Aggregate.of(about, np.ones((len(scales.units.tasks), 1)))
     near = float(about.constant.sum()) + plain.law(scales.basis(1, scales.a, 0.0))[1]
     partitions = _partitions(scales, numbers, -np.inf if given else near + _POSSIBLE)
-    some = [one for one in (_approximated(scales, each) for each in partitions) if one is not None]
+    tried = (_approximated(scales, partition) for partition in partitions)
+    some = [partition for partition in tried if partition is not None]
     if not some:
         return None
     evidence = np.array([one.log_evidence for one in some])
