@@ -148,6 +148,12 @@ class TestFit:
         assert hieropo.load_learner(tmp_path / "p").task_kinds == setting
 
     @pytest.mark.slow
+    def test_the_likelihood_is_a_setting(self, shop: Path, tmp_path: Path) -> None:
+        text = succeeds("fit", shop / "log.parquet", "-o", tmp_path / "p", *FIT, "--likelihood", "robust")
+        assert "The robust likelihood: errors are" in text
+        assert hieropo.load_learner(tmp_path / "p").sites_.name == "robust"
+
+    @pytest.mark.slow
     def test_takes_a_feature_map_from_a_file(self, shop: Path, tmp_path: Path) -> None:
         features = per_action(["none", "gift", "coupon"], ["visits"], intercept=False)
         (tmp_path / "map.json").write_text(json.dumps(features.to_dict()), encoding="utf-8-sig")

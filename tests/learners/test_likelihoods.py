@@ -9,6 +9,7 @@ import pytest
 
 from hieropo import CrossedHierarchy, HierOPO, LogMoments, load_learner
 from hieropo.errors import HieropoWarning, InputError
+from hieropo.serve.state import columns_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::hieropo.HieropoWarning")
 ROLES: dict[str, Any] = {"task": "site", "action": "offer", "reward": "profit"}
@@ -218,6 +219,10 @@ class TestRefusals:
             fitted.partial_fit(log)
         with pytest.raises(InputError, match=r"does not go with explain\(log=\)"):
             fitted.explain(0, log=a_log()[0])
+
+    def test_the_service(self, fitted: HierOPO) -> None:
+        with pytest.raises(InputError, match="does not go with the service"):
+            columns_of(fitted)
 
     def test_an_unknown_name(self) -> None:
         with pytest.raises(InputError, match="likelihood='tweedie'; one of 'gaussian'"):

@@ -60,6 +60,9 @@ class NoisyTasks:
     interaction_var: float
     noise_var: float
     degrees: float
+    noise_of: Array | None = (
+        None  # number of the t of each row; by default its task. Student-t errors: one of each row
+    )
 
 
 def gibbs(problem: NoisyTasks, draws: int, seed: int) -> tuple[Array, Array]:
@@ -68,8 +71,8 @@ def gibbs(problem: NoisyTasks, draws: int, seed: int) -> tuple[Array, Array]:
     m, K = int(problem.task.max()) + 1, int(problem.action.max()) + 1
     unit = problem.task * K + problem.action
     d = m * K
-    size = np.bincount(unit, minlength=d).astype(np.float64)
-    total = np.bincount(unit, problem.reward, d)
+    noise_of = problem.task if problem.noise_of is None else problem.noise_of
+    n = np.bincount(noise_of)
     same_action = np.tile(np.eye(K), (m, m))
     same_task = np.kron(np.eye(m), np.ones((K, K)))
     prior = (
@@ -78,14 +81,13 @@ def gibbs(problem: NoisyTasks, draws: int, seed: int) -> tuple[Array, Array]:
     inverse = np.linalg.inv(prior)
     ones = np.ones(d)
     inverse -= np.outer(inverse @ ones, ones @ inverse) / (ones @ inverse @ ones)  # beta is flat
-    precision, mean, square, burn = np.ones(m), np.zeros(d), np.zeros(d), draws // 10
-    n = np.bincount(problem.task, minlength=m)
+    precision, mean, square, burn = np.ones(n.size), np.zeros(d), np.zeros(d), draws // 10
     for draw in range(draws + burn):
-        weight = np.repeat(precision, K) / problem.noise_var
-        root = np.linalg.cholesky(inverse + np.diag(weight * size))
-        centre = np.linalg.solve(root @ root.T, weight * total)
+        weight = precision[noise_of] / problem.noise_var
+        root = np.linalg.cholesky(inverse + np.diag(np.bincount(unit, weight, d)))
+        centre = np.linalg.solve(root @ root.T, np.bincount(unit, weight * problem.reward, d))
         theta = centre + np.linalg.solve(root.T, rng.standard_normal(d))
-        residual = np.bincount(problem.task, (problem.reward - theta[unit]) ** 2, m) / problem.noise_var
+        residual = np.bincount(noise_of, (problem.reward - theta[unit]) ** 2) / problem.noise_var
         precision = rng.gamma((problem.degrees + n) / 2) * 2 / (problem.degrees + residual)
         if draw >= burn:
             mean += centre / draws

@@ -388,3 +388,13 @@ def test_effects_of_a_key_that_errs_are_smaller_by_the_derived_factor(load) -> N
         derived = keys.factor(keys.RIGHT[row["rho"]], 60)
         assert float(row["factor"]) == pytest.approx(derived, abs=5e-3)
         assert float(row["measured"]) == pytest.approx(derived, abs=0.05)
+
+
+@pytest.mark.slow
+def test_the_first_log_of_heavy_tails_is_that_of_the_table_of_likelihoods(load) -> None:
+    """The table has sums over forty logs; these are the figures of the first, as they went into it."""
+    run = load("likelihoods").one_run("t3 auto", 0)
+    assert run.best == pytest.approx(0.326120, abs=1e-5)
+    assert [run.gaussian.gain, run.gaussian.claimed] == pytest.approx([0.253697, 0.295682], abs=1e-3)
+    assert [run.other.gain, run.other.claimed] == pytest.approx([0.252784, 0.258834], abs=1e-3)
+    assert run.used

@@ -30,7 +30,7 @@ Neural Computation 21, 2009.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -40,25 +40,27 @@ from scipy.stats import chi2
 from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.progress import say
 from hieropo.errors import InputError
+from hieropo.estimation.conditioning import condition_learned
 from hieropo.estimation.sites import LogRows, SiteFit, Sites
 from hieropo.model.crossed.task_noise import row_precision
 
 DEGREES = (1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0, 10.0, 15.0, 25.0, 50.0, 200.0)
-_NODES, _MASSES = np.polynomial.hermite_e.hermegauss(5)
+_NODES, _MASSES = np.polynomial.hermite_e.hermegauss(3)
 _MASSES = _MASSES / _MASSES.sum()
 _WIDTH = 10.0  # of gross errors
 _START = 0.01  # share of gross errors
 _GAUSSIAN = 100.0  # degrees
+_PIECE = 2**14  # rows worked on together, while they are in the cache
 _SAMPLE = 2**13  # rows that the law of errors is learned from
-_MOST_STEPS = 6
-_ENOUGH = 0.02  # root mean square change of means, in posterior standard deviations, at which the search ends
+_MOST_STEPS = 5
+_ENOUGH = 0.05  # root mean square change of means, in posterior standard deviations, at which the search ends
 _MOST_SHARE = 0.9  # of its posterior that a row makes at most, where it is left out
 _ITERATIONS = 50
 _SAME = 1e-3  # change of log sigma_a^2
 _CLIP = 8.0  # standardised residual
 _CHANCE = 0.003  # probability of a deviation that is not taken as chance
 _LEAST = 1e-6  # squared scale of an action, as a share of the largest
-_FEWEST = 20.0  # effective number of rows that asymmetry is told from
+_FEWEST = 20.0  # effective number of rows that differences are told from
 _MOST_ALIKE = 0.5  # share of rewards of one value
 _SOME = 2**16  # rows that this share is taken from
 _ODDS = float(np.log(10.0))
@@ -153,9 +155,13 @@ class StudentRule:
 
     def sites(self, reward: Array, mean: Array, variance: Array, action: Codes) -> Sites:
         """Return the pseudo-rewards of rows, as :class:`SiteRule` says."""
-        scale = self.scale[action]
-        psi = _averaged(self.tails.psi, (reward - mean) / scale, np.sqrt(variance) / scale)
-        return Sites(mean + scale * psi / self.slope)
+        z = np.empty_like(mean)
+        for start in range(0, z.size, _PIECE):
+            part = slice(start, start + _PIECE)
+            scale, centre = self.scale[action[part]], mean[part]
+            e, sd = (reward[part] - centre) / scale, np.sqrt(variance[part]) / scale
+            z[part] = centre + scale * _averaged(self.tails.psi, e, sd) / self.slope
+        return Sites(z)
 
     def note(self, actions: Iterable[Any]) -> str:  # noqa: ARG002 - of the interface of all rules
         """Return sentences for a summary."""
@@ -191,7 +197,7 @@ class StudentRule:
 
 
 class LeftOut(NamedTuple):
-    """Predictions of some rows without each of them.
+    """Predictions of a sample of the rows, without each of them.
 
     Attributes
     ----------
@@ -202,7 +208,8 @@ class LeftOut(NamedTuple):
     noise : (n,) array
         Noise variance of the Gaussian rewards, or pseudo-rewards, that the posterior was learned from.
     action : (n,) int array
-    weight : (n,) array
+    weight, mean : (n,) array
+        Weights, and posterior means with the row.
     """
 
     residual: Array
@@ -210,25 +217,23 @@ class LeftOut(NamedTuple):
     noise: Array
     action: Codes
     weight: Array
+    mean: Array
 
     @classmethod
     def of(cls, rows: LogRows, posterior: Any, reward: Array, mean: Array, variance: Array) -> Self:
-        """Leave out each row, which entered the posterior as ``reward`` (n,), with posteriors N(mean, variance)."""
-        task, action = np.divmod(rows.unit, rows.moments.n_actions)
+        """Leave out each of at most 8,192 rows, which entered the posterior N(mean, variance) as ``reward``."""
+        n, some = len(rows), np.arange(len(rows))
+        if n > _SAMPLE:
+            some = np.sort(np.random.default_rng(0).choice(n, _SAMPLE, replace=False))
+        task, action = np.divmod(rows.unit[some], rows.moments.n_actions)
         noise = np.asarray(posterior.noise_variances)[action]
         precision = row_precision(posterior, task, None)
         noise = noise if precision is None else noise / precision
+        mean, variance = mean[some], variance[some]
         share = np.minimum(variance / noise, _MOST_SHARE)
-        left = mean - share / (1.0 - share) * (reward - mean)
-        return cls(rows.reward - left, variance / (1.0 - share), noise, action, rows.counts)
-
-    def some(self, most: int) -> Self:
-        """Return at most so many of the rows."""
-        n = self.residual.size
-        if n <= most:
-            return self
-        chosen = np.sort(np.random.default_rng(0).choice(n, most, replace=False))
-        return type(self)(*(np.asarray(values)[chosen] for values in self))  # type: ignore[arg-type]  # in order
+        left = mean - share / (1.0 - share) * (reward[some] - mean)
+        weight = np.ones(some.size) if rows.count is None else rows.count[some]
+        return cls(rows.reward[some] - left, variance / (1.0 - share), noise, action, weight, mean)
 
     @property
     def gaussian(self) -> float:
@@ -303,18 +308,17 @@ class Asymmetry(NamedTuple):
     between: float
 
     @classmethod
-    def of(cls, left: LeftOut, student: Student, mean: Array) -> Self:
-        """Test the residuals of rows whose posterior means are ``mean`` (n,)."""
+    def of(cls, left: LeftOut, student: Student) -> Self:
+        """Test the residuals."""
         sd = np.sqrt(student.scale[left.action] + left.variance)
         e = left.residual / sd
         u, psi = np.clip(e, -_CLIP, _CLIP), student.tails.psi(e)
         b = (u - psi * float((u * psi).mean() / np.square(psi).mean())) * sd / float(sd.mean())
-        squares = np.square(b)
-        if squares.sum() ** 2 < _FEWEST * np.square(squares).sum():  # a few rows make all of it
-            return cls(0.0, 0.0)
-        overall = float(b.mean())
+        squares, overall = np.square(b), float(b.mean())
         away, limit = b - overall, float(np.sqrt(chi2.isf(_CHANCE, 1)))
-        between = max(_between(away, left.action), _along(away, mean, limit))
+        between = max(_between(away, left.action), _along(away, left.mean, limit))
+        if squares.sum() ** 2 < _FEWEST * np.square(squares).sum():  # a few rows make all of it
+            between = 0.0
         chance = abs(float(b.sum())) < limit * float(np.sqrt(squares.sum()))
         return cls(0.0 if chance or abs(overall) < _SIZE else overall, between if between > _SIZE else 0.0)
 
@@ -372,7 +376,7 @@ def fit_auto(rows: LogRows, learn: Callable[..., Any]) -> SiteFit:
     if _commonest(rows)[0] > _MOST_ALIKE:
         return gaussian
     mean, variance = rows.predicted(learned.posterior)
-    left = LeftOut.of(rows, learned.posterior, rows.reward, mean, variance).some(_SAMPLE)
+    left = LeftOut.of(rows, learned.posterior, rows.reward, mean, variance)
     least = left.gaussian + _ODDS + float(np.log(left.weight.sum()))  # of at most two parameters
     if Student.of(left, rows.moments.n_actions).log_density <= least:
         return gaussian
@@ -390,30 +394,38 @@ class _Robust(NamedTuple):
 
 
 def _robust(rows: LogRows, learn: Callable[..., Any]) -> _Robust:
-    """Repeat posterior, law of errors, pseudo-rewards and sums until the means stay."""
+    """Repeat posterior, law of errors, pseudo-rewards and sums until the means stay.
+
+    The first posterior is of clipped rewards, and the second under the hierarchy that was learned from these.
+    """
     reward = _clipped(rows)
-    moments = rows.sums(Sites(reward))
-    learned, similar, means = learn(moments, None), None, np.full(len(rows), np.inf)
+    learned = learn(rows.sums(Sites(reward)), None)
+    posterior = learned.posterior
+    mean, variance = rows.predicted(posterior)
     for step in range(_MOST_STEPS):
         say(f"Learning the tails of the rewards, step {step + 1} ...")
-        mean, variance = rows.predicted(learned.posterior)
-        if _change(mean - means, variance) < _ENOUGH:
+        left = LeftOut.of(rows, posterior, reward, mean, variance)
+        student = Student.of(left, rows.moments.n_actions)
+        rule = StudentRule(student.tails, np.sqrt(student.scale), _mean_slope(left, student))
+        reward = rule.sites(rows.reward, mean, variance, rows.action).reward
+        moments, means = rows.sums(Sites(reward)), mean
+        if step == 0:
+            posterior = condition_learned(moments, learned.hierarchy, None)
+        else:
+            learned = learn(moments, None)
+            posterior = learned.posterior
+        mean, variance = rows.predicted(posterior)
+        if step > 0 and np.square(mean - means).mean() < _ENOUGH**2 * variance.mean():
             break
-        left = LeftOut.of(rows, learned.posterior, reward, mean, variance)
-        student = Student.of(left.some(_SAMPLE), moments.n_actions)
-        scale = np.sqrt(student.scale)
-        of_row = scale[rows.action]
-        slopes = _averaged(student.tails.slope, (rows.reward - mean) / of_row, np.sqrt(variance) / of_row)
-        slope = float(rows.counts @ slopes / rows.counts.sum())
-        reward = (
-            StudentRule(student.tails, scale, slope).sites(rows.reward, mean, variance, rows.action).reward
-        )
-        moments = rows.sums(Sites(reward))
-        learned, means = learn(moments, similar), mean
-        similar = learned.hierarchy
-    asymmetry = Asymmetry.of(left, student, means)
-    rule = StudentRule(student.tails, scale, slope, asymmetry.warning)
-    return _Robust(SiteFit(learned, moments, rule), student, asymmetry)
+    asymmetry = Asymmetry.of(left, student)
+    return _Robust(SiteFit(learned, moments, replace(rule, warning=asymmetry.warning)), student, asymmetry)
+
+
+def _mean_slope(left: LeftOut, student: Student) -> float:
+    """Return c: the mean of psi' over the rows without each of them."""
+    scale = np.sqrt(student.scale)[left.action]
+    slopes = _averaged(student.tails.slope, left.residual / scale, np.sqrt(left.variance) / scale)
+    return float(left.weight @ slopes / left.weight.sum())
 
 
 def _between(away: Array, action: Codes) -> float:
@@ -442,18 +454,18 @@ def _commonest(rows: LogRows) -> tuple[float, float]:
 
 
 def _clipped(rows: LogRows) -> Array:
-    """Return the rewards, gross ones moved to 8 robust standard deviations from the median of their task."""
+    """Return the rewards; where some are gross, those of their tasks at most 8 robust sds from the task's median."""
     task, reward = rows.unit // rows.moments.n_actions, rows.reward
-    order = np.lexsort((reward, task))
+    away = np.abs(reward - np.median(reward))
+    width = _CLIP * 1.4826 * float(np.median(away))
+    tasks = np.unique(task[away > width])
+    if width == 0.0 or not tasks.size:
+        return reward
+    clipped, some = reward.copy(), np.flatnonzero(np.isin(task, tasks))
+    order = some[np.lexsort((reward[some], task[some]))]
     starts = np.flatnonzero(np.diff(task[order], prepend=-1))
-    size = np.diff(np.append(starts, task.size))
-    ordered = reward[order]
-    medians = (ordered[starts + (size - 1) // 2] + ordered[starts + size // 2]) / 2
-    centre = np.empty_like(reward)
-    centre[order] = np.repeat(medians, size)
-    width = _CLIP * 1.4826 * float(np.median(np.abs(reward - centre)))
-    return reward if width == 0.0 else np.clip(reward, centre - width, centre + width)
-
-
-def _change(difference: Array, variance: Array) -> float:
-    return float(np.sqrt(np.square(difference).mean() / max(float(variance.mean()), 1e-300)))
+    size = np.diff(np.append(starts, order.size))
+    medians = (reward[order[starts + (size - 1) // 2]] + reward[order[starts + size // 2]]) / 2
+    centre = np.repeat(medians, size)
+    clipped[order] = np.clip(reward[order], centre - width, centre + width)
+    return clipped

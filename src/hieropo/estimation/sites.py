@@ -26,6 +26,7 @@ from hieropo.rows.batches import Batch, Roles
 
 Likelihood = Literal["gaussian", "robust", "auto"]
 
+_PIECE = 2**14  # rows worked on together, while they are in the cache
 _ROLES = {  # columns that no likelihood but the Gaussian takes, and the reason
     "cluster": "rows that share a cause are derived for Gaussian rewards",
     "precision": "a known precision scales the variance of a Gaussian reward",
@@ -174,7 +175,7 @@ class LogRows:
     def __len__(self) -> int:
         return int(self.reward.size)
 
-    @property
+    @cached_property
     def action(self) -> Codes:
         """The code of the action of each row, (n,)."""
         return self.unit % self.moments.n_actions
@@ -210,10 +211,13 @@ class LogRows:
 
     def predicted(self, posterior: Any) -> tuple[Array, Array]:
         """Return the posterior means and variances (n,) of phi' theta of the rows."""
-        table, K = posterior.table(), self.moments.n_actions
+        table = posterior.table()
         place = np.asarray(table.keys.require(self.moments.tasks))
-        task, action = np.divmod(self.unit, K)
-        return marginals(table, place[task], action, self.phi)
+        means, covs = (
+            np.asarray(values)[place].reshape(self.moments.unit_rows.size, -1)
+            for values in (table.means, table.covs)
+        )
+        return _along(self.phi, means, covs, self.unit)
 
 
 def marginals(table: Any, place: Codes, action: Codes, phi: Array) -> tuple[Array, Array]:
@@ -232,11 +236,19 @@ def marginals(table: Any, place: Codes, action: Codes, phi: Array) -> tuple[Arra
     covs = np.concatenate(
         [np.asarray(table.covs).reshape(len(means) - K, -1), table.prior_covs.reshape(K, -1)]
     )
-    unit = np.where(place < 0, len(table.keys), place) * K + action
-    i, j = triangle(p)
-    mean = np.einsum("np,np->n", phi, means[unit])
-    twice = np.where(i == j, 1.0, 2.0)
-    variance = np.einsum("nq,nq,nq->n", phi[:, i], phi[:, j], covs[unit] * twice)
+    return _along(phi, means, covs, np.where(place < 0, len(table.keys), place) * K + action)
+
+
+def _along(phi: Array, means: Array, covs: Array, unit: Codes) -> tuple[Array, Array]:
+    """Return means and variances (n,) of phi' theta from those of units (u, p), (u, q), at the unit of each row."""
+    i, j = triangle(phi.shape[1])
+    covs = covs * np.where(i == j, 1.0, 2.0)
+    mean, variance = np.empty((2, unit.size))
+    for start in range(0, unit.size, _PIECE):
+        part = slice(start, start + _PIECE)
+        f, at = phi[part], unit[part]
+        mean[part] = np.einsum("np,np->n", f, means[at])
+        variance[part] = np.einsum("nq,nq->n", f[:, i] * f[:, j], covs[at])
     return mean, np.maximum(variance, 0.0)
 
 

@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hieropo.errors import HieropoError, HieropoWarning, InputError
-from hieropo.estimation.sites import refuse_likelihood
 from hieropo.evaluation.evaluation import Evaluation
 from hieropo.features.maps import FeatureMap, merged_map
 from hieropo.learners.hieropo import HierOPO
@@ -57,16 +56,7 @@ def base_moments(learner: HierOPO) -> LogMoments:
     """Return the moments that a fitted learner was learned from; their rows are none of the record's.
 
     Where rows formed clusters, they are those of correlated rows, and each row of the record is a cluster of its own.
-
-    Raises
-    ------
-    InputError
-        They are of pseudo-rewards, to which rewards of the record do not add.
     """
-    name = "gaussian" if learner.sites_ is None else learner.sites_.name
-    refuse_likelihood(
-        name, "the service", "its refreshes add rewards to the moments of the fit, which holds others"
-    )
     summed = PassResult(learner.moments_, learner._task_levels, RowSketch.none())
     return LogMoments(learner.features_, replace(learner.roles_, cluster=None), summed)
 

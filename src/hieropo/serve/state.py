@@ -18,6 +18,7 @@ import msgspec
 import pyarrow as pa
 
 from hieropo.errors import ArtifactError, HieropoError, InputError, MismatchError
+from hieropo.estimation.sites import refuse_likelihood
 from hieropo.learners.hieropo import HierOPO
 from hieropo.learners.loading import load_learner
 from hieropo.passes.log_moments import LogMoments
@@ -370,7 +371,16 @@ class State:
 
 
 def columns_of(learner: HierOPO) -> RecordColumns:
-    """Return the columns of a record that a learner's policy reads."""
+    """Return the columns of a record that a learner's policy reads.
+
+    Raises
+    ------
+    InputError
+        The policy is not served, since its refreshes could not learn from rewards of the record.
+    """
+    refuse_likelihood(
+        learner.likelihood, "the service", "its refreshes add rewards to sums, and learn from no rows"
+    )
     levels = list(reversed(list(learner._task_levels.levels().values())))
     return RecordColumns.of(
         learner.roles_, learner.features_, learner.moments_.tasks[:1000],
