@@ -152,6 +152,7 @@ class TestFit:
         text = succeeds("fit", shop / "log.parquet", "-o", tmp_path / "p", *FIT, "--likelihood", "robust")
         assert "The robust likelihood: errors are" in text
         assert hieropo.load_learner(tmp_path / "p").sites_.name == "robust"
+        assert "robust: sums and noise are of pseudo-rewards" in succeeds("inspect", tmp_path / "p")
 
     @pytest.mark.slow
     def test_takes_a_feature_map_from_a_file(self, shop: Path, tmp_path: Path) -> None:

@@ -78,6 +78,10 @@ def facts_of(about: dict[str, Any], directory: str) -> list[list[str]]:
         facts.append(["gate", f"{passed} with P(harm) <= {gate['max_harm']:g}; {gate['kept']:,} {rest}"])
     if about["noise_sd"] is not None:
         facts.append(["noise sd", f"{about['noise_sd']:.4g} of a reward, within a task"])
+        if "sites" in provenance:
+            facts.append(
+                ["likelihood", f"{provenance['sites']['name']}: sums and noise are of pseudo-rewards"]
+            )
         if about["noise_of_tasks"]:
             facts.append(["noise of tasks", about["noise_of_tasks"]])
         facts.append(["uncertainty", _UNCERTAINTY[about["uncertainty"]].format(about["hierarchies"])])
