@@ -12,7 +12,7 @@ from scipy.special import gammaln
 
 from hieropo import HierOPO, load_learner
 from hieropo.cli.inspection import kind_in_words
-from hieropo.errors import InputError
+from hieropo.errors import HieropoWarning, InputError
 from hieropo.estimation.crossed import kinds as search
 from hieropo.estimation.crossed.mixture import condition_hierarchies, integrate_crossed
 from hieropo.estimation.crossed.shapes import Shapes
@@ -94,6 +94,16 @@ def test_a_setting_that_is_none_is_refused(value: Any) -> None:
 def test_a_log_of_few_tasks_has_one_kind() -> None:
     few = fitted(rows(1.0, m=6), "one").posterior_.moments
     assert search.mixed_kinds(few, Shapes.equal(few), (0.1, 0.5, 0.3), 1.0) is None
+
+
+@pytest.mark.parametrize("levels", [(), ("region",)])
+def test_a_number_that_cannot_be_used_is_warned_of(levels: tuple[str, ...]) -> None:
+    log = rows(1.0, m=6)
+    log["region"] = [task[-1] in "024" for task in log["task"]]
+    learner = HierOPO(logging="random", task_kinds=3)
+    with pytest.warns(HieropoWarning, match="task_kinds=3 is not used"):
+        learner.fit(pa.table(log), **ROLES, levels=levels)
+    assert learner.posterior_.task_kinds is None
 
 
 def test_the_evidence_is_that_of_all_assignments() -> None:

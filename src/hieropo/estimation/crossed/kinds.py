@@ -30,7 +30,7 @@ import numpy as np
 from scipy.special import gammaln, xlogy
 
 from hieropo._utils.arrays import Array, Codes
-from hieropo.errors import InputError, NumericalError
+from hieropo.errors import InputError, NumericalError, warn
 from hieropo.estimation.crossed.shapes import Shapes
 from hieropo.model.crossed.hierarchy import Kinds
 from hieropo.model.crossed.kinds import (
@@ -78,6 +78,23 @@ def check_task_kinds(setting: Any) -> None:
     if isinstance(setting, bool) or not isinstance(setting, int) or not 2 <= setting <= MOST_KINDS:
         raise InputError(
             f"task_kinds={setting!r}; 'one', 'auto' or a number of kinds from 2 to {MOST_KINDS} is needed."
+        )
+
+
+def warn_of_unused(setting: TaskKindsSetting) -> None:
+    """Warn where a number of kinds was asked for and cannot be used.
+
+    Warns
+    -----
+    HieropoWarning
+        The setting is a number.
+    """
+    if isinstance(setting, int):
+        warn(
+            f"task_kinds={setting} is not used, and all tasks vary around one mean: {setting} kinds of tasks do not "
+            f"come out of this log. Kinds need {_FEWEST} to {_MOST} tasks in memory, {_SMALLEST:g} of each kind, no "
+            f"groups and metadata, and at most {_WIDEST} coefficients, (kinds x actions + 1) x features. Ask for fewer "
+            "kinds, or for 'one'."
         )
 
 

@@ -21,9 +21,8 @@ nodes as there are moments: Tchakaloff's theorem). Given a node everything is Ga
 (exactly it is a t of n - p degrees of freedom, of this variance), so that the posterior is a finite mixture. The
 nodes a = m = 0 say that actions have no effect: there every difference between policies is exactly 0.
 
-Where the log shows that tasks differ in the spread of their interactions, hierarchies with a mixture of spreads
-(:mod:`spreads`) are averaged with those of one spread, by their evidence; where it shows that tasks are of several
-kinds, hierarchies with kinds (:mod:`kinds`) with those of one kind.
+Where the log shows that tasks differ in the spread of their interactions (:mod:`spreads`), or are of several kinds
+(:mod:`kinds`), hierarchies with such a mixture are averaged with those without, by their evidence.
 """
 
 from collections.abc import Iterator, Mapping
@@ -55,6 +54,7 @@ from hieropo.estimation.crossed.kinds import (
     TaskKindsSetting,
     mixed_kinds,
     task_kinds_of,
+    warn_of_unused,
 )
 from hieropo.estimation.crossed.shapes import (
     Pattern,
@@ -679,11 +679,9 @@ def _integrated(
 def _with_mixtures(
     moments: AnyMoments, one: CrossedHierarchies, spreads: SpreadsSetting, task_kinds: TaskKindsSetting
 ) -> CrossedHierarchies:
-    """Average hierarchies with those of a mixture of spreads, or of kinds, whichever has more evidence.
-
-    Few unlike tasks look like kinds: these must have more evidence than spreads, asked for or not.
-    """
+    """Average hierarchies with those of spreads or kinds: kinds need more evidence, as few unlike tasks look so."""
     if one.levels or one.metadata is not None or isinstance(moments, MomentsInShards):
+        warn_of_unused(task_kinds)
         return one
     noise = float(one.weights @ one.noise_var)
     sizes = one.weights * np.sqrt(one.noise_var / noise)
@@ -692,6 +690,8 @@ def _with_mixtures(
     kinds = mixed = None
     if task_kinds != "one":
         kinds = mixed_kinds(*of_log, None if task_kinds == "auto" else task_kinds)
+        if kinds is None:
+            warn_of_unused(task_kinds)
     if spreads == "auto" or (kinds is not None and task_kinds == "auto"):
         mixed = mixed_spreads(*of_log)
     if kinds is not None and (mixed is None or task_kinds != "auto" or kinds.log_odds >= mixed.log_odds):
