@@ -1,4 +1,4 @@
-"""How much a run of the comparison does: seeds, halves and limits."""
+"""Plans of the comparison: seeds, halves and limits of a run, quick or full."""
 
 from dataclasses import asdict, dataclass, replace
 
