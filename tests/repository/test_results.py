@@ -398,3 +398,19 @@ def test_the_first_log_of_heavy_tails_is_that_of_the_table_of_likelihoods(load) 
     assert [run.gaussian.gain, run.gaussian.claimed] == pytest.approx([0.253697, 0.295682], abs=1e-3)
     assert [run.other.gain, run.other.claimed] == pytest.approx([0.252784, 0.258834], abs=1e-3)
     assert run.used
+
+
+@pytest.mark.slow
+def test_the_first_log_of_mostly_zero_rewards_is_that_of_the_table(load) -> None:
+    """The table has sums over forty logs; these are the figures of the first, as they went into it."""
+    run = load("two_part").one_run("amounts", 0)
+    assert [run.best, run.known] == pytest.approx([0.0425879, 0.0034480], abs=1e-6)
+    assert [run.gaussian.gain, run.gaussian.claimed] == pytest.approx([0.0048271, 0.0291834], abs=1e-4)
+    assert [run.two_part.gain, run.two_part.claimed] == pytest.approx([0.0056312, 0.0091267], abs=1e-4)
+    assert run.auto
+
+
+def test_the_first_log_of_known_likelihoods_is_that_of_the_table(load) -> None:
+    run = load("known_likelihoods").one_run("binary", 0)
+    assert run.gains == pytest.approx([0.1340663, 0.1340441, 0.1340441], abs=1e-4)
+    assert run.claimed == pytest.approx([0.1308533, 0.1188885, 0.1165318], abs=1e-4)

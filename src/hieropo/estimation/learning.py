@@ -16,9 +16,10 @@ from hieropo.estimation.crossed.mixture import (
     integrate_crossed,
 )
 from hieropo.estimation.crossed.short_logs import noise_identified
+from hieropo.estimation.crossed.two_part import integrate_two_part
 from hieropo.estimation.hyper.uncertainty import HyperUncertainty, Learned, Uncertainty, condition_with, learn
 from hieropo.estimation.reml import Estimate, TaskCov
-from hieropo.estimation.sites import check_likelihood, check_roles_of_likelihood
+from hieropo.estimation.sites import check_likelihood, check_roles_of_likelihood, check_settings_of_likelihood
 from hieropo.estimation.tree_estimation import estimate_levels
 from hieropo.features.maps import FeatureMap
 from hieropo.features.per_action import Crossed
@@ -119,6 +120,9 @@ class Settings:
             raise InputError(f"spreads={self.spreads!r}; one of {_quoted(SpreadsSetting)} is needed.")
         own_prior = isinstance(self.hyper, Gaussian)
         check_likelihood(self.likelihood, given=own_prior or self.known is not None)
+        check_settings_of_likelihood(
+            self.likelihood, spreads=self.spreads, task_kinds=self.task_kinds, logging=self.logging
+        )
         if self.known is not None and own_prior:
             raise InputError(
                 "known=Hierarchy(...) holds its own hyper-prior: leave hyper out, or leave known out and let the "
@@ -361,6 +365,9 @@ def learning(
     if moments.per_action:
         levels = tuple(Grouping(parent, name) for name, parent in task_levels.levels().items())
         metadata = _known_of_tasks(moments, task_levels, settings, features)
+        if isinstance(moments, Moments) and moments.positive is not None and not levels and metadata is None:
+            two_part = integrate_two_part(moments, similar)
+            return Learning(two_part, condition_learned(moments, two_part, None))
         hierarchies = integrate_crossed(
             moments,
             levels=levels,

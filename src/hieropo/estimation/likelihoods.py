@@ -6,10 +6,13 @@ from typing import Any
 from hieropo.errors import warn
 from hieropo.estimation.robust import StudentRule, fit_auto, fit_robust
 from hieropo.estimation.sites import LogRows, SiteFit, SiteRule
+from hieropo.estimation.two_part import fit_two_part, two_part_or
 
 Learn = Callable[..., Any]  # from moments, and a similar hierarchy or None, to a Learning
 
-_FITS: dict[str, Callable[[LogRows, Learn], SiteFit]] = {"robust": fit_robust, "auto": fit_auto}
+_FITS: dict[str, Callable[[LogRows, Learn], SiteFit]] = {
+    "robust": fit_robust, "two-part": fit_two_part, "auto": two_part_or(fit_auto),
+}  # fmt: skip
 _RULES: dict[str, Callable[[Mapping[str, Any]], SiteRule]] = {"robust": StudentRule.from_dict}
 
 

@@ -24,7 +24,7 @@ from hieropo.moments.statistics import Moments, add_rows
 from hieropo.moments.units import one_action
 from hieropo.rows.batches import Batch, Roles
 
-Likelihood = Literal["gaussian", "robust", "auto"]
+Likelihood = Literal["gaussian", "robust", "two-part", "auto"]
 
 _PIECE = 2**14  # rows worked on together, while they are in the cache
 _ROLES = {  # columns that no likelihood but the Gaussian takes, and the reason
@@ -32,6 +32,9 @@ _ROLES = {  # columns that no likelihood but the Gaussian takes, and the reason
     "precision": "a known precision scales the variance of a Gaussian reward",
     "sampling_weight": "robust standard errors of rows that were kept by chance are derived for Gaussian rewards",
 }
+
+
+_USUAL = {"spreads": "one", "task_kinds": "one", "logging": "unknown"}  # settings that two parts go with
 
 
 def check_likelihood(likelihood: Any, *, given: bool) -> None:
@@ -91,6 +94,29 @@ def check_roles_of_likelihood(likelihood: str, roles: Roles) -> None:
         column = getattr(roles, role)
         if column is not None:
             refuse_likelihood(likelihood, f"{role}={column!r}", reason)
+    for role in ("levels", "metadata"):
+        columns = getattr(roles, role)
+        if columns and likelihood == "two-part":
+            refuse_likelihood(
+                likelihood,
+                f"{role}={list(columns)}",
+                "both parts are derived for tasks without groups and metadata",
+            )
+
+
+def check_settings_of_likelihood(likelihood: str, **settings: Any) -> None:
+    """Raise InputError for settings for which a likelihood in two parts is not derived.
+
+    Raises
+    ------
+    InputError
+        Names the setting.
+    """
+    if likelihood != "two-part":
+        return
+    for name, value in settings.items():
+        if value != _USUAL[name] and not (name == "logging" and value in ("random", "adaptive")):
+            refuse_likelihood(likelihood, f"{name}={value!r}", "it is derived for rewards in one part")
 
 
 class Sites(NamedTuple):
@@ -208,6 +234,17 @@ class LogRows:
             sums=sums.reshape(moments.sums.shape),
             log_precision=log_precision.reshape(moments.rows.shape),
         )
+
+    def with_positive(self) -> Moments:
+        """Return the moments of the rewards with the sums over positive ones, of their logarithms, beside them."""
+        paid = np.flatnonzero(self.reward > 0.0)
+        sums = np.zeros_like(self.moments.unit_sums)
+        counts = np.zeros(0) if self.count is None else self.count[paid]
+        add_rows(self.unit[paid], self.phi[paid], np.log(self.reward[paid]), counts, sums)
+        moments = self.moments
+        rows = np.zeros_like(moments.unit_rows)
+        rows += np.bincount(self.unit[paid], self.counts[paid], rows.size)
+        return moments.with_positive(sums.reshape(moments.sums.shape), rows.reshape(moments.rows.shape))
 
     def predicted(self, posterior: Any) -> tuple[Array, Array]:
         """Return the posterior means and variances (n,) of phi' theta of the rows."""

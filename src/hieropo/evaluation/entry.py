@@ -167,7 +167,7 @@ def evaluate(
     first = first_pass(
         batches(), features,
         per_action=per_action, estimating=estimating, seed=options.seed, offset=subject.moments.offset, sampler=sampler,
-        correlation=subject.correlation, sites=subject.sites,
+        correlation=subject.correlation, sites=subject.sites, positive=subject.in_two_parts,
     )  # fmt: skip
     new_tasks = _new_tasks(subject, first)
     overlap = learned_from(first, subject.moments, subject.sketch, by_rows=subject.sites is not None)
@@ -184,7 +184,8 @@ def evaluate(
     reacting = Reacting(first.counts, Predictions(means, features))
     readers: list[Reader] = [sums, contexts, reacting]
     checking = None
-    independent = not clustered and subject.sites is None
+    gaussian = subject.sites is None and not subject.in_two_parts
+    independent = not clustered and gaussian
     if overlap != "partly" and not sampled and independent:  # it is unknown which rows were learned from
         checking = Checking(posterior, features, first.keys, learned_from=overlap == "yes")
         readers.append(checking)
@@ -239,7 +240,7 @@ def evaluate(
             *_limits(subject, propensities, reacting, overlap, model),
             *fitted.limits(features, actions),
             *((_NOT_CHECKED,) if clustered else ()),
-            *((_NOT_CHECKED_BY_SITES,) if subject.sites is not None else ()),
+            *(() if gaussian else (_NOT_CHECKED_BY_SITES,)),
         ),
         max_harm=options.max_harm,
     )
@@ -419,7 +420,7 @@ def _fitted(
     parts = fold_moments(
         batches(), subject.features, FOLDS, options.seed,
         per_action=per_action, offset=offset, expected=int(first.counts.sum()), correlation=subject.correlation,
-        sites=subject.sites,
+        sites=subject.sites, positive=subject.in_two_parts,
     )  # fmt: skip
     of_fit = overlap == "yes" and subject.sites is None
     base: Moments = subject.moments if of_fit else first.moments
@@ -599,6 +600,7 @@ def best_pessimism(
         offset=offset,
         correlation=correlation,
         sites=subject.sites,
+        positive=subject.in_two_parts,
     )
     propensities = propensities_of("auto", first, 0)
     if propensities.of is None:
@@ -608,7 +610,7 @@ def best_pessimism(
     parts = fold_moments(
         rows(), features, FOLDS, 0,
         per_action=per_action, offset=offset, expected=int(first.counts.sum()), correlation=correlation,
-        sites=subject.sites,
+        sites=subject.sites, positive=subject.in_two_parts,
     )  # fmt: skip
     actions = first.counts.sum(axis=0)
     base = None if subject.sites is None else first.moments

@@ -49,7 +49,8 @@ def briefs(
 ) -> tuple[Brief, ...]:
     """Return short explanations of the choices in some tasks of the log.
 
-    There are none where the mean context of a task is not known, or there are fewer than two actions.
+    There are none where the mean context of a task is not known, there are fewer than two actions, or rewards were
+    learned in two parts.
 
     Raises
     ------
@@ -58,7 +59,8 @@ def briefs(
     """
     acting = policy.ungated
     features, moments = acting.features, posterior.moments
-    if features is None or len(features.actions or ()) < 2 or not len(tasks):
+    explained = not getattr(posterior, "in_two_parts", False)
+    if not explained or features is None or len(features.actions or ()) < 2 or not len(tasks):
         return ()
     rows = np.asarray(moments.keys.require(list(tasks)))
     contexts = [mean_context(moments_of_log(posterior), features, int(row)) for row in rows]

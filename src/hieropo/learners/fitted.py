@@ -23,9 +23,11 @@ from hieropo.doctor.rules.tasks import NAME_A_TASK, NO_TASK
 from hieropo.errors import InputError, NotFittedError
 from hieropo.estimation.conditioning import with_task
 from hieropo.estimation.crossed.mixture import CrossedHierarchies, CrossedMixture
+from hieropo.estimation.crossed.two_part import TwoPartHierarchies
 from hieropo.estimation.hyper.uncertainty import HyperUncertainty
 from hieropo.estimation.likelihoods import rule_from_dict
 from hieropo.estimation.sites import SiteRule, refuse_likelihood
+from hieropo.estimation.two_part import two_part_note
 from hieropo.features.maps import FeatureMap
 from hieropo.learners.coefficients import coefficient_table, of_tasks
 from hieropo.learners.in_shards import refuse_in_shards, refuse_unsaved, save_in_shards, subject_in_shards
@@ -324,6 +326,13 @@ class Fitted:
         )
         return replace(summary, note=self._note())
 
+    @property
+    def likelihood_(self) -> str:
+        """``likelihood`` as the fit took it: "auto" chooses one by the rewards."""
+        if isinstance(self.hierarchy_, TwoPartHierarchies):
+            return "two-part"
+        return "gaussian" if self.sites_ is None else self.sites_.name
+
     def _note(self) -> str:
         """Return sentences on the origin of the features, the correlation within clusters, and the likelihood."""
         notes = [features_note(self.features_)]
@@ -340,6 +349,8 @@ class Fitted:
             )
         if self.sites_ is not None:
             notes.append(self.sites_.note(self.features_.actions or ()))
+        if isinstance(self.hierarchy_, TwoPartHierarchies):
+            notes.append(two_part_note(self.hierarchy_))
         return " ".join(filter(None, notes))
 
     @shows_progress
@@ -460,7 +471,7 @@ class Fitted:
                 "answer without a single row is not derived there. Leave log out."
             )
         if log is not None:
-            name = "gaussian" if self.sites_ is None else self.sites_.name
+            name = self.likelihood_
             refuse_likelihood(
                 name, "explain(log=)", "the answer without a single row is derived for Gaussian rewards"
             )

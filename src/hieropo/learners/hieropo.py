@@ -135,10 +135,12 @@ class HierOPO(Fitted, Estimator):
         With the crossed prior: "auto" looks for tasks in which the effects of actions are unusually large, or absent,
         and gives the interactions of tasks different spreads where the log is ten to one for it. Tasks of larger
         noise may be taken for such tasks. "one": all tasks have one spread.
-    likelihood : {"gaussian", "robust", "auto"}
+    likelihood : {"gaussian", "robust", "two-part", "auto"}
         Law of the rewards given their mean. "robust": Student-t errors, for rewards with heavy tails that are about
-        symmetric; rewards far off count for less. "auto": robust where the log is ten to one for it and errors are
-        symmetric. Other than "gaussian" needs the crossed prior, and holds the rows in memory.
+        symmetric; rewards far off count for less. "two-part": whether a reward is above 0, and the logarithm of one
+        that is, are learned apart; for rewards that are mostly 0 and else skewed amounts, such as revenue. "auto":
+        two-part where that describes the rewards; robust where the log is ten to one for it and errors are symmetric;
+        else Gaussian. Other than "gaussian" needs the crossed prior, and holds the rows in memory.
     task_kinds : {"one", "auto"} or int
         With the crossed prior: "auto" looks for kinds of tasks, each with effects of actions of its own, and uses them
         where the log is ten to one for them. A number (2 to 6) says how many kinds there are. "one": all tasks vary
@@ -679,6 +681,7 @@ class HierOPO(Fitted, Estimator):
             return None
         if (
             not moments.per_action
+            or moments.positive is not None
             or not has_intercepts(features)
             or not incumbent.seems_frozen(self._collected)
         ):

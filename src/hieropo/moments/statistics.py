@@ -51,6 +51,9 @@ class Moments:
     unit_offset : (p,) array or None
         Coefficients o, such as the same number for each intercept: all sums are of z = (phi, r - o' phi, 1), so that
         rewards far from 0 lose no precision. None is 0.
+    positive : Moments or None
+        Of the rows with a reward above 0, with its logarithm in place of the reward, for the same tasks; where a
+        two-part likelihood needs them.
     """
 
     keys: Keys
@@ -61,6 +64,7 @@ class Moments:
     features: str | None = None
     squares: Array | None = None
     unit_offset: Array | None = None
+    positive: "Moments | None" = None
 
     def __post_init__(self) -> None:
         if self.unit_dim < 1:
@@ -236,6 +240,7 @@ class Moments:
             rows=self.rows[rows],
             log_precision=self.log_precision[rows],
             squares=None if self.squares is None else self.squares[rows],
+            positive=None if self.positive is None else self.positive.at(rows),
         )
 
     def covering(self, keys: Keys) -> Self:
@@ -255,6 +260,7 @@ class Moments:
             rows=covering(self.rows),
             log_precision=covering(self.log_precision),
             squares=None if self.squares is None else covering(self.squares),
+            positive=None if self.positive is None else self.positive.covering(keys),
         )
 
     def with_actions(self, position: Codes, n_actions: int, features: str | None) -> Self:
@@ -275,7 +281,15 @@ class Moments:
             log_precision=expanded(self.log_precision),
             features=features,
             squares=None if self.squares is None else expanded(self.squares),
+            positive=None
+            if self.positive is None
+            else self.positive.with_actions(position, n_actions, features),
         )
+
+    def with_positive(self, sums: Array, rows: Array) -> Self:
+        """Return these moments with sums and rows of positive rewards, of the shapes of their own, beside them."""
+        positive = Moments(self.keys, self.unit_dim, sums, rows, np.zeros(rows.shape), self.features)
+        return replace(self, positive=positive)
 
     def dense(self) -> Self:
         """Return the moments of all d = K p features of the map, with (d + 2)(d + 3) / 2 numbers a task."""
@@ -299,6 +313,7 @@ class Moments:
             log_precision=self.log_precision.sum(axis=1),
             squares=None if self.squares is None else dense(self.squares),
             unit_offset=self.offset,
+            positive=None,
         )
 
     def information(self, rows: Codes, noise_var: Array) -> Array:
@@ -329,6 +344,7 @@ class Moments:
             log_precision=self.log_precision.sum(axis=1),
             features=None,
             squares=None if self.squares is None else self.squares.sum(axis=1),
+            positive=None if self.positive is None else self.positive.pooled(),
         )
 
     def scale(self, factor: float) -> Self:
@@ -345,12 +361,14 @@ class Moments:
             rows=self.rows * factor,
             log_precision=self.log_precision * factor,
             squares=squares,
+            positive=None if self.positive is None else self.positive._times(factor),
         )
 
     def transformed(self, T: Array) -> Self:
         """Return the moments of the features T phi of units, T (p, p) regular: S becomes [T 0; 0 I] S [T 0; 0 I]'."""
         offset = None if self.unit_offset is None else np.asarray(np.linalg.solve(T.T, self.unit_offset))
-        changes = {"unit_dim": len(T), "features": None, "unit_offset": offset}
+        positive = None if self.positive is None else self.positive.transformed(T)
+        changes = {"unit_dim": len(T), "features": None, "unit_offset": offset, "positive": positive}
         return self.mapped(lambda sums: transformed_sums(sums, T), **changes)
 
     def around(self, offset: Array | None) -> Self:
@@ -417,8 +435,16 @@ class Moments:
         if not np.isfinite(sums).all():
             refuse_overflow(first.keys, sums)
         return replace(
-            first, sums=sums, rows=rows, log_precision=log_precision, features=features, squares=squares
-        )
+            first, sums=sums, rows=rows, log_precision=log_precision, features=features, squares=squares,
+            positive=self._combined_positive(other, sign, first.keys),
+        )  # fmt: skip
+
+    def _combined_positive(self, other: "Moments", sign: int, keys: Keys) -> "Moments | None":
+        """Return the sums over positive rewards of both, for the tasks ``keys``; None where one lacks them."""
+        if self.positive is None or other.positive is None:
+            return None
+        combined = self.positive._combine(other.positive, sign)
+        return combined.at(combined.keys.locate(keys.values))
 
     @property
     def sampled(self) -> bool:

@@ -82,6 +82,9 @@ def write_moments(path: Path, moments: Moments, sums: Any = None) -> dict[str, A
     }
     if moments.squares is not None:
         columns["squares"] = arrow.numbers(flat(moments.squares))
+    if moments.positive is not None:
+        columns["positive_rows"] = arrow.numbers(moments.positive.rows)
+        columns["positive_sums"] = arrow.numbers(flat(moments.positive.sums))
     return arrow.write_table(path, columns)
 
 
@@ -129,7 +132,11 @@ def read_moments(
     squares = file.array("squares", "<f8", actions * packed_size(p + 2)) if _sampled(file) else None
     shape = (len(keys), actions, packed_size(p + 2))
     squares = None if squares is None else squares.reshape(shape)
-    return Moments(keys, p, sums.reshape(shape), rows, log_precision, features, squares, offset_array)
+    moments = Moments(keys, p, sums.reshape(shape), rows, log_precision, features, squares, offset_array)
+    if "positive_sums" not in file.entry["columns"]:
+        return moments
+    positive = file.array("positive_sums", "<f8", actions * shape[2])
+    return moments.with_positive(positive.reshape(shape), file.array("positive_rows", "<f8", actions))
 
 
 def _sampled(file: MappedFile) -> bool:

@@ -89,9 +89,12 @@ LEARNERS = {"hier": "HierOPO", "flat": "FlatOPO", "pooled": "PooledOPO"}
     "each task where the log is ten to one for it. With --algorithm hier only.",
 )  # fmt: skip
 @click.option(
-    "--likelihood", type=click.Choice(["gaussian", "robust", "auto"]), default="gaussian", show_default=True,
+    "--likelihood", type=click.Choice(["gaussian", "robust", "two-part", "auto"]), default="gaussian",
+    show_default=True,
     help="Law of the rewards given their mean. robust: Student-t errors, for rewards with heavy tails on both sides. "
-    "auto: robust where the log is ten to one for it and errors are symmetric. With --algorithm hier only.",
+    "two-part: zero or not, and the logarithm of amounts, for rewards such as revenue. auto: two-part where most "
+    "rewards are 0 and the others skewed amounts, robust where the log is ten to one for it and errors are symmetric. "
+    "With --algorithm hier only.",
 )  # fmt: skip
 @click.option(
     "--task-kinds", default="one", show_default=True, metavar="one|auto|NUMBER", callback=_task_kinds,

@@ -18,6 +18,7 @@ from hieropo.logging_policy.propensities import LoggedActions, LoggingModel
 from hieropo.moments.clusters import ClusterAccumulator, correlated
 from hieropo.moments.row_sketch import RowSketch, RowSketcher
 from hieropo.moments.statistics import Moments
+from hieropo.passes.positive import PositiveSums
 from hieropo.passes.worker import accumulator, add_rows, placed
 from hieropo.rows.batches import Batch
 from hieropo.rows.ids import hashed_ids
@@ -221,6 +222,7 @@ def first_pass(  # noqa: PLR0913 - one parameter for each part of the sums
     sampler: RowSampler | None = None,
     correlation: Array | None = None,
     sites: AsSites | None = None,
+    positive: bool = False,
 ) -> FirstPass:
     """Return the statistics of a log from one pass.
 
@@ -243,6 +245,8 @@ def first_pass(  # noqa: PLR0913 - one parameter for each part of the sums
         Correlations of rewards within clusters, by which the moments are those of correlated rows.
     sites : callable, optional
         As of :class:`Subject`.
+    positive : bool
+        True for moments with the sums over positive rewards.
 
     Raises
     ------
@@ -252,7 +256,7 @@ def first_pass(  # noqa: PLR0913 - one parameter for each part of the sums
     width, low, high = len(features.actions or ()), np.inf, -np.inf
     task_keys = GrowingKeys()
     counts, weight = np.zeros((0, width), dtype=np.int64), np.zeros(0)
-    total = _LogSums(features, correlation, per_action=per_action, offset=offset)
+    total = _LogSums(features, correlation, per_action=per_action, offset=offset, positive=positive)
     sketcher = RowSketcher(features.actions)
     logged, logged_actions = LoggedPscores(features.actions or ()), None
     if estimating:
@@ -306,8 +310,10 @@ class _LogSums:
         per_action: bool,
         offset: Array | None,
         expected: int = 0,
+        positive: bool = False,
     ) -> None:
         self._features, self._correlation = features, correlation
+        self._positive = PositiveSums(features) if positive else None
         self._total = accumulator(features, per_action=per_action, offset=offset, expected=expected)
         self._clusters = None
         if correlation is not None:
@@ -319,10 +325,14 @@ class _LogSums:
             add_rows(self._total, self._features, batch, codes, slice(None) if rows is None else rows)
         if self._clusters is not None:
             self._clusters.add(batch, codes, rows)
+        if self._positive is not None:
+            self._positive.add(batch, codes, rows)
 
     def moments(self) -> Moments:
         """Return the moments of the rows so far."""
         moments = self._total.moments()
+        if self._positive is not None:
+            return self._positive.beside(moments)
         if self._clusters is None or self._correlation is None:
             return moments
         return correlated(moments, self._clusters.table().at(moments), self._correlation)
@@ -393,13 +403,21 @@ def fold_moments(  # noqa: PLR0913 - as of the first pass
     expected: int = 0,
     correlation: Array | None = None,
     sites: AsSites | None = None,
+    positive: bool = False,
 ) -> list[Moments]:
     """Return the moments of each fold; ``expected`` is the number of rows of the log, where it is known.
 
-    ``correlation`` and ``sites`` are as of :func:`first_pass`.
+    ``correlation``, ``sites`` and ``positive`` are as of :func:`first_pass`.
     """
     parts = [
-        _LogSums(features, correlation, per_action=per_action, offset=offset, expected=expected)
+        _LogSums(
+            features,
+            correlation,
+            per_action=per_action,
+            offset=offset,
+            expected=expected,
+            positive=positive,
+        )
         for _ in range(folds)
     ]
     for batch in batches:

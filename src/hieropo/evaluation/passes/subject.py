@@ -67,6 +67,11 @@ class Subject:
     part: bool = False
 
     @property
+    def in_two_parts(self) -> bool:
+        """True where the moments hold the sums over positive rewards, of a two-part likelihood."""
+        return self.moments.positive is not None
+
+    @property
     def features(self) -> FeatureMap:
         """The feature map, which lists actions.
 
