@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from hieropo.errors import InputError, NumericalError
 from hieropo.estimation.conditioning import condition_learned
+from hieropo.estimation.crossed.drift import DriftSetting
 from hieropo.estimation.crossed.kinds import TaskKindsSetting, check_task_kinds
 from hieropo.estimation.crossed.mixture import (
     CrossedHierarchies,
@@ -70,6 +71,7 @@ class Settings:
     mu: Any = None
     spreads: SpreadsSetting = "one"
     task_kinds: TaskKindsSetting = "one"
+    drift: DriftSetting = "auto"
     equal_noise: bool = False
     likelihood: str = "gaussian"
 
@@ -114,10 +116,12 @@ class Settings:
             )
 
     def _check_together(self) -> None:
-        """Raise InputError for choices that do not go together, and for spreads and kinds that are none."""
+        """Raise InputError for choices that do not go together, and for spreads, kinds and drift that are none."""
         check_task_kinds(self.task_kinds)
         if self.spreads not in get_args(SpreadsSetting):
             raise InputError(f"spreads={self.spreads!r}; one of {_quoted(SpreadsSetting)} is needed.")
+        if not (self.drift is None or _is_one_of(self.drift, ("auto",))):
+            raise InputError(f"drift={self.drift!r}; 'auto' or None is needed.")
         own_prior = isinstance(self.hyper, Gaussian)
         check_likelihood(self.likelihood, given=own_prior or self.known is not None)
         check_settings_of_likelihood(

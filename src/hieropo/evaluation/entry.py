@@ -170,7 +170,8 @@ def evaluate(
         correlation=subject.correlation, sites=subject.sites, positive=subject.in_two_parts,
     )  # fmt: skip
     new_tasks = _new_tasks(subject, first)
-    overlap = learned_from(first, subject.moments, subject.sketch, by_rows=subject.sites is not None)
+    of_rows = subject.sites is None and not subject.drifting
+    overlap = learned_from(first, subject.moments, subject.sketch, by_rows=not of_rows)
     posterior = subject.covering(first.keys)
     propensities = propensities_of(options.propensities, first, options.seed)
     refused = (
@@ -185,8 +186,8 @@ def evaluate(
     readers: list[Reader] = [sums, contexts, reacting]
     checking = None
     gaussian = subject.sites is None and not subject.in_two_parts
-    independent = not clustered and gaussian
-    if overlap != "partly" and not sampled and independent:  # it is unknown which rows were learned from
+    independent = not (sampled or clustered or subject.drifting) and gaussian
+    if overlap != "partly" and independent:  # it is unknown which rows were learned from
         checking = Checking(posterior, features, first.keys, learned_from=overlap == "yes")
         readers.append(checking)
     terms = OffPolicySums(first.low, first.high, float(first.weight.sum()), sampled=sampled)
@@ -241,6 +242,7 @@ def evaluate(
             *fitted.limits(features, actions),
             *((_NOT_CHECKED,) if clustered else ()),
             *(() if gaussian else (_NOT_CHECKED_BY_SITES,)),
+            *(_of_drift(overlap) if subject.drifting else ()),
         ),
         max_harm=options.max_harm,
     )
@@ -256,6 +258,19 @@ _NOT_CHECKED_BY_SITES = (
     "Predictions are not checked against the rows: the checks are for Gaussian rewards, and the policy was learned "
     "with another likelihood."
 )
+
+
+def _of_drift(overlap: Overlap) -> tuple[str, ...]:
+    """Return sentences about a policy whose coefficients drift."""
+    unchecked = (
+        "Predictions are not checked against the rows: they are of the end of the log that the policy was learned "
+        "from, and coefficients move."
+    )
+    mean = (
+        "Coefficients move in time. The model's figures are of the end of the log, and importance-weighted estimates "
+        "of its mean over the log; these are of policies that are learned without drift from the other rows."
+    )
+    return (unchecked,) if overlap == "no" else (unchecked, mean)
 
 
 class _Weighted(NamedTuple):
@@ -422,7 +437,7 @@ def _fitted(
         per_action=per_action, offset=offset, expected=int(first.counts.sum()), correlation=subject.correlation,
         sites=subject.sites, positive=subject.in_two_parts,
     )  # fmt: skip
-    of_fit = overlap == "yes" and subject.sites is None
+    of_fit = overlap == "yes" and subject.sites is None and not subject.drifting
     base: Moments = subject.moments if of_fit else first.moments
     return cross_fit(subject, parts, first.counts.sum(axis=0), base)
 
@@ -470,6 +485,7 @@ def subject_of(learner: Any) -> Subject:
         placed=bool(getattr(hierarchy, "levels", ())) or getattr(hierarchy, "metadata", None) is not None,
         correlation=learner.cluster_correlation_,
         sites=_sites_of(learner),
+        drifting=learner.drift_ is not None and learner.drift_.present,
     )
 
 
@@ -613,8 +629,8 @@ def best_pessimism(
         sites=subject.sites, positive=subject.in_two_parts,
     )  # fmt: skip
     actions = first.counts.sum(axis=0)
-    base = None if subject.sites is None else first.moments
-    fitted = cross_fit(subject, parts, actions, base)
+    of_fit = subject.sites is None and not subject.drifting
+    fitted = cross_fit(subject, parts, actions, None if of_fit else first.moments)
     if fitted.refused is not None:
         raise InputError(
             f"A pessimism cannot be chosen from this log. {fitted.refused} Or give pessimism a number."

@@ -22,6 +22,7 @@ from hieropo.decisions.requests import RequestReader
 from hieropo.doctor.rules.tasks import NAME_A_TASK, NO_TASK
 from hieropo.errors import InputError, NotFittedError
 from hieropo.estimation.conditioning import with_task
+from hieropo.estimation.crossed.drift import Drift, Still
 from hieropo.estimation.crossed.mixture import CrossedHierarchies, CrossedMixture
 from hieropo.estimation.crossed.two_part import TwoPartHierarchies
 from hieropo.estimation.hyper.uncertainty import HyperUncertainty
@@ -35,6 +36,7 @@ from hieropo.learners.population import (
     PopulationSummary,
     correlation_note,
     crossed_population_summary,
+    drift_note,
     population_summary,
 )
 from hieropo.learners.saving import learner_provenance, versions
@@ -70,6 +72,8 @@ class Fitted:
     rejected_: Rejected | None
     cluster_correlation_: Array | None
     sites_: SiteRule | None
+    drift_: Drift | None
+    _still_because: Still = "not asked"
     _task_levels: TaskLevels
     _hyper_uncertainty: HyperUncertainty
     _noise_identified: bool
@@ -101,6 +105,8 @@ class Fitted:
         correlation = parts.get("cluster_correlation")
         self.cluster_correlation_ = None if correlation is None else np.array(correlation)
         self.sites_ = rule_from_dict(parts.get("sites"))
+        drift = parts.get("drift")
+        self.drift_ = None if drift is None else Drift.from_dict(drift)
         return self
 
     @property
@@ -334,7 +340,7 @@ class Fitted:
         return "gaussian" if self.sites_ is None else self.sites_.name
 
     def _note(self) -> str:
-        """Return sentences on the origin of the features, the correlation within clusters, and the likelihood."""
+        """Return sentences on the origin of the features, correlation within clusters, the likelihood, and drift."""
         notes = [features_note(self.features_)]
         if self.roles_.task is None:
             notes.append(f"{NO_TASK} {NAME_A_TASK}")
@@ -351,6 +357,7 @@ class Fitted:
             notes.append(self.sites_.note(self.features_.actions or ()))
         if isinstance(self.hierarchy_, TwoPartHierarchies):
             notes.append(two_part_note(self.hierarchy_))
+        notes.append(drift_note(self.drift_, self._still_because, self.roles_.time))
         return " ".join(filter(None, notes))
 
     @shows_progress
@@ -470,6 +477,11 @@ class Fitted:
                 f"log= was given to explain a policy whose rows form clusters, column {self.roles_.cluster!r}: the "
                 "answer without a single row is not derived there. Leave log out."
             )
+        if log is not None and self.drift_ is not None and self.drift_.present:
+            raise InputError(
+                "log= was given to explain a policy whose coefficients drift: the answer without a single row is not "
+                "derived where older rows count less. Leave log out, or fit with drift=None."
+            )
         if log is not None:
             name = self.likelihood_
             refuse_likelihood(
@@ -513,6 +525,7 @@ class Fitted:
             whole(self.moments_.n_rows), noise_identified=self._noise_identified, actions_given=self._actions_given,
             cluster_correlation=self.cluster_correlation_,
             sites=None if self.sites_ is None else self.sites_.to_dict(),
+            drift=self.drift_,
         )  # fmt: skip
 
     @one_blas_thread

@@ -16,6 +16,7 @@ from hieropo.doctor.in_pass import PassStatistics
 from hieropo.doctor.rules import incumbent
 from hieropo.errors import InputError, UnknownActionError, warn
 from hieropo.estimation.clusters import learn_correlations
+from hieropo.estimation.crossed.drift import DriftSetting
 from hieropo.estimation.crossed.kinds import TaskKindsSetting
 from hieropo.estimation.crossed.mixture import CrossedHierarchies, SpreadsSetting
 from hieropo.estimation.hyper.uncertainty import Uncertainty
@@ -31,6 +32,7 @@ from hieropo.estimation.sites import Likelihood, refuse_likelihood
 from hieropo.evaluation.pessimism import PessimismChoice
 from hieropo.features.maps import FeatureMap, action_positions, merged_map
 from hieropo.learners.clusters_in_shards import ClustersInShards
+from hieropo.learners.drift import drift_of_first_rows, followed
 from hieropo.learners.estimator import Estimator
 from hieropo.learners.fitted import Fitted
 from hieropo.learners.further_reads import NO_FURTHER_READS, FurtherReads, further_reads, learned_by
@@ -75,6 +77,7 @@ from hieropo.passes.feature_choice import (
 )
 from hieropo.passes.identifiability import explained, refuse_undetermined
 from hieropo.passes.log_moments import LogMoments, as_moments, common_roles
+from hieropo.passes.periods import TimesOfRows
 from hieropo.passes.sharded import ShardedMoments, as_shards
 from hieropo.passes.summing import joined_sums
 from hieropo.passes.worker import PassResult
@@ -83,7 +86,6 @@ from hieropo.rows.batches import Roles
 from hieropo.rows.keys import Unseen
 
 Pessimism = float | Literal["cv"] | None
-
 _NEW_ACTIONS = (
     "partial_fit keeps the actions of the first log, unless the crossed prior lets them borrow from each other and no "
     "feature map or hierarchy was given. To learn new ones, call fit with the rows of both logs, or with "
@@ -145,6 +147,10 @@ class HierOPO(Fitted, Estimator):
         With the crossed prior: "auto" looks for kinds of tasks, each with effects of actions of its own, and uses them
         where the log is ten to one for them. A number (2 to 6) says how many kinds there are. "one": all tasks vary
         around one mean. It is looked for in logs of 8 to 300 tasks in memory, without levels and metadata.
+    drift : {"auto", None}
+        "auto": where a column of times is named (``time=``), coefficients of a task and action, and levels of tasks,
+        walk in time if the log is ten to one for it. They are then those at the end of the log, and older rows count
+        less. It needs the crossed prior, without groups, metadata and clusters. None: they do not move.
     roles : mapping, optional
         Columns by role, as the parameters of :meth:`fit` name them, for use as a scikit-learn estimator:
         ``HierOPO(roles={"task": "store", "action": "offer"}).fit(X, y)``. Columns named in a fit come first.
@@ -171,6 +177,8 @@ class HierOPO(Fitted, Estimator):
     sites_ : SiteRule or None
         The likelihood with its parameters, where rewards are not taken as Gaussian. ``moments_`` are then those of
         pseudo-rewards.
+    drift_ : Drift or None
+        How fast coefficients and levels move; None where that was not looked for.
     rejected_ : Rejected or None
         Unusable rows of the last log that were set aside, counted by reason; None in a strict fit, which stops at one.
     findings_ : tuple of Finding
@@ -201,6 +209,7 @@ class HierOPO(Fitted, Estimator):
         spreads: SpreadsSetting = "one",
         likelihood: Likelihood = "gaussian",
         task_kinds: TaskKindsSetting = "one",
+        drift: DriftSetting = "auto",
         roles: Mapping[str, Any] | None = None,
     ) -> None:
         self.features = features
@@ -215,6 +224,7 @@ class HierOPO(Fitted, Estimator):
         self.spreads = spreads
         self.likelihood = likelihood
         self.task_kinds = task_kinds
+        self.drift = drift
         self.roles = roles
 
     @shows_progress
@@ -260,9 +270,9 @@ class HierOPO(Fitted, Estimator):
             Columns of counts or discounts (a row of weight k counts as k rows), of relative precisions (the variance of
             a reward is the noise variance divided by its precision), and of 1 / P(the row was kept).
         time, eligible : str
-            Columns of the time of the choice and of the list of actions that could be taken. They are checked, and not
-            used for learning. Adaptive logging and drifting rewards are detected only with a ``time`` and rows in its
-            order. :meth:`evaluate`, :meth:`predict` and ``hieropo decide`` read ``eligible`` too.
+            Columns of the time of the choice and of the list of actions that could be taken. Times tell whether
+            coefficients drift, for which the log is read once more; adaptive logging is detected only with a ``time``
+            and rows in its order. :meth:`evaluate`, :meth:`predict` and ``hieropo decide`` read ``eligible`` too.
         context : sequence of str
             Context columns, in the order of the features. A formula names its own; a ``.`` in it stands for these.
         levels : sequence of str
@@ -310,11 +320,14 @@ class HierOPO(Fitted, Estimator):
         self._check_roles(roles, settings)
         opened = opened_log(log, self.features, rereadable=True, lenient=bad_rows is not None)
 
-        def read(design: Design) -> tuple[Design, LogStatistics | None, FeatureMap, PassResult]:
+        def read(
+            design: Design,
+        ) -> tuple[Design, LogStatistics | None, TimesOfRows | None, FeatureMap, PassResult]:
             check_log(
                 design.source, design.roles, lenient=bad_rows is not None
             )  # before a pass finds the actions
             statistics = PassStatistics(design.source, design.roles)
+            times = None if roles.time is None else TimesOfRows(roles.time)
             features, summed = features_and_sums(
                 design.source,
                 design.choice,
@@ -322,11 +335,11 @@ class HierOPO(Fitted, Estimator):
                 lambda features: self._per_action(features, design.roles, settings),
                 rejects=bad_rows,
                 checkpoint=checkpoint,
-                reducers=[statistics],
+                reducers=[statistics] if times is None else [statistics, times],
             )
-            return design, statistics.collected(), features, summed
+            return design, statistics.collected(), times, features, summed
 
-        design, self._collected, features, summed = read_design(
+        design, self._collected, times, features, summed = read_design(
             self.features, opened, roles, read, lenient=bad_rows is not None, once=checkpoint is not None
         )
         source, roles = design.source, design.roles
@@ -336,7 +349,8 @@ class HierOPO(Fitted, Estimator):
         self._seconds = {"reading": perf_counter() - start}
         if not has_origin(self.features):
             moments, features = at_final_origin(moments, features)
-        reads = further_reads(self.likelihood, source, roles, features, moments, bad_rows)
+        times = times if times is not None and times.rows == summed.sketch.rows else None
+        reads = further_reads(self.likelihood, source, roles, features, moments, bad_rows, times)
         self._learn(moments, features, roles, summed.task_levels, summed.sketch, settings, reads=reads)
         if self.pessimism == "cv":
             from hieropo.evaluation.entry import best_pessimism, subject_of
@@ -496,6 +510,7 @@ class HierOPO(Fitted, Estimator):
         roles = replace(self.roles_, **self._encoded_context(columns))
         check_same_columns(roles, self.roles_)
         bad_rows = rejects_for(log, lenient=lenient, file=rejects)
+        drift = drift_of_first_rows(self.drift_)
         features, summed = self._sum_new_rows(log, roles, bad_rows, settings)
         new_tasks = summed.moments.tasks
         if (self.moments_.keys.locate(new_tasks) < 0).all():
@@ -506,7 +521,7 @@ class HierOPO(Fitted, Estimator):
             clusters = clusters + summed.clusters
         return self._learn(
             before + summed.moments, features, roles, summed.task_levels, self._sketch + summed.sketch,
-            self._with_later_rows(settings), reads=FurtherReads(clusters),
+            self._with_later_rows(settings), reads=FurtherReads(clusters, drift=drift),
         )  # fmt: skip
 
     def _independent_so_far(self, features: FeatureMap) -> tuple[Any, ClusterTable | None]:
@@ -586,7 +601,7 @@ class HierOPO(Fitted, Estimator):
     def _settings_of(self) -> Settings:
         return Settings(
             self.task_cov, self.hyper, self.uncertainty, self.known, self.logging,
-            spreads=self.spreads, likelihood=self.likelihood, task_kinds=self.task_kinds,
+            spreads=self.spreads, likelihood=self.likelihood, task_kinds=self.task_kinds, drift=self.drift,
         )  # fmt: skip
 
     def _findings(
@@ -636,6 +651,12 @@ class HierOPO(Fitted, Estimator):
             findings = (*findings, incumbent.used(roles, gain))
         elif self.logging == "unknown" and settings.logging != "random" and isinstance(moments, Moments):
             findings += raise_or_warn(of_learning(moments, features, roles, learned, self._collected))
+        moved = followed(
+            learned, moments, roles, settings, reads, sites,
+            lambda at_end: self.learned_from(at_end, features, task_levels, settings),
+        )  # fmt: skip
+        learned, moments = moved.learned, moved.moments
+        self.drift_, self._still_because = moved.drift, moved.still_because
         posterior = learned.posterior
         policy = LCBPolicy(
             posterior.population if isinstance(posterior, PosteriorInShards) else posterior, features,

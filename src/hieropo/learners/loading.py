@@ -67,7 +67,7 @@ def load_learner(path: str | os.PathLike[str]) -> HierOPO:
         sketch=stored.sketch, noise_identified=noise_identified(provenance),
         actions_given=provenance.get("actions_given", False),
         cluster_correlation=provenance.get("cluster_correlation"),
-        sites=provenance.get("sites"),
+        sites=provenance.get("sites"), drift=provenance.get("drift"),
     )  # fmt: skip
 
 

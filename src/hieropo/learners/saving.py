@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from hieropo._utils.arrays import Array
+from hieropo.estimation.crossed.drift import Drift
 from hieropo.model.gaussian import Gaussian
 from hieropo.rows.batches import Roles
 
 _ELSEWHERE = ("features", "roles")  # settings that are stored as the feature map and as columns
 
 
-def learner_provenance(
+def learner_provenance(  # noqa: PLR0913 - one parameter for each entry
     learner: str,
     settings: Mapping[str, Any],
     roles: Roles,
@@ -23,13 +24,14 @@ def learner_provenance(
     actions_given: bool,
     cluster_correlation: Array | None = None,
     sites: Mapping[str, Any] | None = None,
+    drift: Drift | None = None,
 ) -> dict[str, Any]:
     """Return the provenance of a policy that a learner saves; `load_learner` makes the learner again from it.
 
     The feature map and a known hierarchy have files of their own: the map is left out here, and ``known`` is stored as
     true or false. ``noise_identified`` is that of :class:`Learned`; ``actions_given`` is True where the
     feature map, and with it the list of actions, was given; ``cluster_correlation`` are those within clusters;
-    ``sites`` are the parameters of a likelihood that is not Gaussian.
+    ``sites`` are the parameters of a likelihood that is not Gaussian, and ``drift`` is how fast coefficients move.
     """
     return {
         "learner": learner,
@@ -42,6 +44,7 @@ def learner_provenance(
         **({"actions_given": True} if actions_given else {}),
         **({} if cluster_correlation is None else {"cluster_correlation": cluster_correlation.tolist()}),
         **({} if sites is None else {"sites": dict(sites)}),
+        **({} if drift is None else {"drift": drift.to_dict()}),
     }
 
 

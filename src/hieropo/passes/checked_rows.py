@@ -70,12 +70,12 @@ class CheckedRows:
             task=self.task[:stop],
             action=None if self.action is None else self.action[:stop],
             numbers=values,
-            time=None if time is None else _as_floats(time[:stop]),
+            time=None if time is None else as_floats(time[:stop]),
             eligible=None if eligible is None else eligible[:stop].astype(np.float64),
         )
 
 
-def _as_floats(time: Any) -> Array:
+def as_floats(time: Any) -> Array:
     """Return times (n,) as float64, instants in the unit of their column."""
     floats: Array = (time.view(np.int64) if time.dtype.kind == "M" else time).astype(np.float64)
     return floats

@@ -102,6 +102,11 @@ LEARNERS = {"hier": "HierOPO", "flat": "FlatOPO", "pooled": "PooledOPO"}
     "as the log is ten to one for. A number from 2 to 6: so many. With --algorithm hier only.",
 )  # fmt: skip
 @click.option(
+    "--drift", type=click.Choice(["auto", "none"]), default="auto", show_default=True,
+    help="Movement of coefficients in time. auto: where --time names a column and the log is ten to one for it, older "
+    "rows count less. none: coefficients are constant. With --algorithm hier only.",
+)  # fmt: skip
+@click.option(
     "--unseen", type=click.Choice(["prior", "error"]), default="prior", show_default=True,
     help="Behaviour for tasks that are not in the log: act on the prior of the population, or raise an error.",
 )  # fmt: skip
@@ -162,11 +167,11 @@ def _hier_settings(given: dict[str, Any]) -> dict[str, Any]:
     """Return the settings that only the hierarchical learner has."""
     settings = {name: given[name] for name in _HIER}
     if given["algorithm"] == "hier":
-        return settings
+        return {**settings, "drift": None if given["drift"] == "none" else "auto"}
     if settings != _HIER:
         usage_error(
-            "--uncertainty, --logging, --spreads, --likelihood and --task-kinds are settings of --algorithm hier, and "
-            f"{given['algorithm']} has none of them. Leave them out."
+            "--uncertainty, --logging, --spreads, --likelihood, --task-kinds and --drift are settings of --algorithm "
+            f"hier, and {given['algorithm']} has none of them. Leave them out."
         )
     return {}
 
@@ -177,6 +182,7 @@ _HIER = {
     "spreads": "one",
     "likelihood": "gaussian",
     "task_kinds": "one",
+    "drift": "auto",
 }
 
 

@@ -439,7 +439,7 @@ def learned_from(log: FirstPass, learned: Moments, sketch: RowSketch, *, by_rows
 
     Rows are compared by their fingerprint where they differ from one another. Otherwise, as for clicks without
     contexts, tasks are compared by number of rows and sums, which cannot detect that some rows of a task are the same;
-    ``by_rows``: by the number of rows alone, where sums are of pseudo-rewards.
+    ``by_rows``: by numbers of rows alone, where sums are not those of the rows.
     """
     moments = log.moments
     position = np.asarray(learned.keys.locate(moments.keys.values))

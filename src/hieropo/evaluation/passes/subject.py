@@ -48,6 +48,8 @@ class Subject:
         Correlations of rewards within clusters, which the moments take into account.
     sites : callable, optional
         Turns batches with the codes (n,) of their actions into those of pseudo-rewards, of which the moments are.
+    drifting : bool
+        True where coefficients move in time, so that the moments are not those of the rows as they are in the log.
     part : bool
         True where moments and posterior are of some of the tasks that the policy was learned from, given all of them.
         The policy can then not be learned again without some rows.
@@ -64,6 +66,7 @@ class Subject:
     logging: str = "unknown"
     correlation: Array | None = None
     sites: AsSites | None = None
+    drifting: bool = False
     part: bool = False
 
     @property

@@ -1,0 +1,233 @@
+"""Claims of the default where coefficients move in time, beside `HierOPO(drift=None)`, for which they do not.
+
+    python experiments/drift.py                # writes docs/results/drift.md; about six minutes of CPU time
+    python experiments/drift.py --share 0.05 --out /tmp/drift.md
+
+A log has 60 tasks with 100 rows on average (numbers uneven, as in `experiments/claims.py`) at times uniform in [0, 1],
+actions drawn with shares .4, .3, .2, .1, and noise of sd 1. Effects of actions, levels and interactions have the sds
+.2, .5 and .3 at time 0, and what a world names walks in 50 steps, by the sd named over the log. Policies act at the
+end: their gains over the incumbent are those of the coefficients of the last step, each task weighed by its rows. Both
+settings learn from the same logs.
+
+Value is the share of the way from the incumbent to the oracle, over all logs of a world together. "claimed / true" is
+the model's gain against the truth, summed over logs; "holds" is how often its 95 % interval holds the truth; "tasks" is
+the share of tasks in which the 95 % interval of the gain of the chosen action holds it; "harmed" is the share of the
+changed tasks that the 5 % gate lets through and in which the policy is truly worse. "found" is the share of logs in
+which interactions, and levels, are taken to move. A seed gives the same figures with any number of processes.
+"""
+
+import os
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
+import numpy as np
+import pyarrow as pa
+from claims import SHARES, share
+from numpy.typing import NDArray
+from repeating import one_table
+from tables import figure
+
+from hieropo import HierOPO
+
+Array = NDArray[np.float64]
+SEED = 20261201
+OUT = Path(__file__).resolve().parents[1] / "docs" / "results" / "drift.md"
+RUNS = 40
+STEPS = 50
+INTRODUCTION = """\
+The default, `drift="auto"`, beside `drift=None` on the same logs with a column of times; the columns are explained at
+the head of `experiments/drift.py`. The seed is {seed}. After ± stands one Monte Carlo standard error.
+"""
+
+
+@dataclass(frozen=True)
+class World:
+    """What moves, and by which sd over the log.
+
+    Parameters
+    ----------
+    words : str
+    interactions, levels, actions : float
+        Walks of each task and action, of each task, and of each action in all tasks alike.
+    jump : float
+        Interactions change once, at a time of the task in (.25, .75), by this sd.
+    stationary : bool
+        Interactions keep their sd of .3, and their correlation with those of the end halves in .35 of the log.
+    noise : tuple of float
+        Sds in the first and in the second half.
+    turned : bool
+        Shares of the incumbent are turned round in the second half.
+    rows, columns : int
+        Of a task; context columns N(0, 1) besides the intercept.
+    """
+
+    words: str
+    interactions: float = 0.0
+    levels: float = 0.0
+    actions: float = 0.0
+    jump: float = 0.0
+    stationary: bool = False
+    noise: tuple[float, float] = (1.0, 1.0)
+    turned: bool = False
+    rows: int = 100
+    columns: int = 0
+
+
+WORLDS = {
+    "none": World("nothing moves"),
+    "interactions": World("interactions walk, .6", interactions=0.6),
+    "slow": World("interactions walk, .3", interactions=0.3),
+    "few": World("interactions walk, .6, 25 rows a task", interactions=0.6, rows=25),
+    "stationary": World("interactions forget, half in .35 of the log", stationary=True),
+    "jump": World("interactions jump once, .6", jump=0.6),
+    "levels": World("levels walk, .6", levels=0.6),
+    "turned": World("levels walk, .6, and the incumbent turns its shares round", levels=0.6, turned=True),
+    "both": World("interactions and levels walk, .6 each", interactions=0.6, levels=0.6),
+    "alike": World("actions walk in all tasks alike, .3", actions=0.3),
+    "noise": World("nothing moves, noise sd .5, then 1.5", noise=(0.5, 1.5)),
+    "contexts": World("two contexts, interactions walk, .4", interactions=0.4, columns=2),
+}
+
+
+class Fit(NamedTuple):
+    """Gain of a policy and the claim of it, by one setting."""
+
+    gain: float
+    claimed: float
+    held: bool
+    tasks: float
+    harmed: int
+    passed: int
+    found: tuple[bool, bool]
+
+
+class Run(NamedTuple):
+    """Both settings on one log, and the gain of the oracle."""
+
+    none: Fit
+    auto: Fit
+    best: float
+
+
+class Log(NamedTuple):
+    """A log, and coefficients (m, K, p) at its end."""
+
+    table: pa.Table
+    theta: Array
+    weight: Array
+    shares: Array
+
+
+def drawn(world: World, rng: np.random.Generator) -> Log:
+    """Draw tasks, their paths and a log of them."""
+    m, count, p, n = 60, 4, 1 + world.columns, 60 * world.rows
+    normal, step = rng.standard_normal, STEPS**-0.5
+    base = 0.2 * normal((1, count, p)) + 0.5 * normal((m, 1, p))
+    interaction = np.repeat(0.3 * normal((1, m, count, p)), STEPS, axis=0)
+    if world.stationary:
+        kept = 0.5 ** (1 / (0.35 * STEPS))
+        for t in range(1, STEPS):
+            new = 0.3 * np.sqrt(1 - kept**2) * normal((m, count, p))
+            interaction[t] = kept * interaction[t - 1] + new
+    jumped = np.arange(STEPS)[:, None] >= rng.integers(STEPS // 4, 3 * STEPS // 4, m)
+    interaction = interaction + jumped[..., None, None] * world.jump * normal((m, count, p))
+    walks = (
+        (world.interactions, (STEPS, m, count, p)),
+        (world.levels, (STEPS, m, 1, p)),
+        (world.actions, (STEPS, 1, count, p)),
+    )
+    path = base + interaction + sum(np.cumsum(sd * step * normal(shape), axis=0) for sd, shape in walks)
+    task = np.repeat(np.arange(m), 2 + rng.multinomial(n - 2 * m, rng.dirichlet(np.full(m, 2.0))))
+    time = rng.random(n)
+    late = (time > 0.5).astype(np.int64)
+    drawn_shares = np.stack([SHARES, SHARES[::-1] if world.turned else SHARES])
+    action = (rng.random(n)[:, None] > np.cumsum(drawn_shares, axis=1)[late, :-1]).sum(axis=1)
+    x = normal((n, world.columns))
+    theta = path[np.minimum((time * STEPS).astype(np.int64), STEPS - 1), task, action]
+    mean = (np.concatenate([np.ones((n, 1)), x], axis=1) * theta).sum(axis=1)
+    reward = mean + np.array(world.noise)[late] * normal(n)
+    columns = {f"x{j}": x[:, j] for j in range(world.columns)}
+    table = pa.table({"task": task, "action": action, "reward": reward, "time": time, **columns})
+    return Log(table, path[-1], np.bincount(task, minlength=m) / n, drawn_shares[1])
+
+
+def one_fit(world: World, log: Log, x: Array, drift: Any) -> Fit:
+    """Learn from one log, and judge by the truth in contexts x (m, c) of its tasks."""
+    roles = {"task": "task", "action": "action", "reward": "reward", "time": "time"}
+    m, count = log.theta.shape[:2]
+    names, tasks = [f"x{j}" for j in range(world.columns)], np.arange(m)
+    phi = np.concatenate([np.ones((m, 1)), x], axis=1)
+    learner = HierOPO(logging="random", drift=drift).fit(log.table, **roles, context=names)
+    columns = {name: x[:, j] for j, name in enumerate(names)}
+    chosen = learner.predict(pa.table({"task": tasks, **columns})).astype(np.int64)
+    truth = np.einsum("mp,mkp->mk", phi, log.theta)
+    gains = truth[tasks, chosen] - truth @ log.shares
+    held, mean = np.zeros(m, dtype=bool), np.zeros(m)
+    for s in tasks.tolist():
+        law = learner.posterior_.task(s)
+        one = np.kron(np.eye(count)[chosen[s]] - log.shares, phi[s])
+        mean[s], sd = one @ law.mean, np.sqrt(max(one @ law.cov @ one, 0.0))
+        held[s] = abs(gains[s] - mean[s]) <= 1.96 * sd + 1e-12
+    gain, claimed, fleet, harmed, passed = float(log.weight @ gains), float(log.weight @ mean), False, 0, 0
+    if not world.columns:  # else the log's contexts, not these, are evaluated
+        evaluation = learner.evaluate(log.table, propensities="none", time=False)
+        claim, through = evaluation.model.difference, evaluation.passed & evaluation.changed
+        through = through[np.asarray(evaluation.keys.locate(tasks))]
+        fleet = claim.low - 1e-12 <= gain <= claim.high + 1e-12
+        harmed, passed = int((gains[through] < -1e-12).sum()), int(through.sum())
+    found = learner.drift_
+    moving = (False, False) if found is None else (found.kappa > 0, found.eta > 0)
+    return Fit(gain, claimed, fleet, float(held.mean()), harmed, passed, moving)
+
+
+def one_run(name: str, seed: int) -> Run:
+    """Draw one log, and learn from it with both settings."""
+    world = WORLDS[name]
+    rng = np.random.default_rng([SEED, list(WORLDS).index(name), seed])
+    log = drawn(world, rng)
+    x = rng.standard_normal((len(log.theta), world.columns))
+    truth = np.einsum("mp,mkp->mk", np.concatenate([np.ones((len(x), 1)), x], axis=1), log.theta)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        none, auto = (one_fit(world, log, x, drift) for drift in (None, "auto"))
+    return Run(none, auto, float(log.weight @ (truth.max(axis=1) - truth @ log.shares)))
+
+
+def row(name: str, runs: list[Run]) -> dict[str, str]:
+    """Figures of a world by the names of their columns."""
+    best = np.array([run.best for run in runs])
+    lead = 100 * np.array([run.auto.gain - run.none.gain for run in runs]) / best.mean()
+    of_interactions, of_levels = (share([run.auto.found[k] for run in runs]) for k in (0, 1))
+    figures = {
+        "world": WORLDS[name].words,
+        "logs": str(len(runs)),
+        "found: interactions, %": of_interactions,
+        "found: levels, %": of_levels,
+    }
+    for words, fits in (("None", [run.none for run in runs]), ("auto", [run.auto for run in runs])):
+        gains, claimed = np.array([fit.gain for fit in fits]), np.array([fit.claimed for fit in fits])
+        tasks = 100 * np.array([fit.tasks for fit in fits])
+        harmed, passed = sum(fit.harmed for fit in fits), sum(fit.passed for fit in fits)
+        figures |= {
+            f"value, {words}": f"{100 * gains.sum() / best.sum():.1f}",
+            f"claimed / true, {words}": f"{claimed.sum() / gains.sum():.2f}",
+            f"holds, %, {words}": "" if WORLDS[name].columns else share([fit.held for fit in fits]),
+            f"tasks, %, {words}": figure(tasks.mean(), tasks.std(ddof=1) / np.sqrt(len(runs)), 1),
+            f"harmed, %, {words}": f"{100 * harmed / passed:.1f}" if passed else "",
+        }
+    figures["auto less None"] = figure(lead.mean(), lead.std(ddof=1) / np.sqrt(len(runs)), 1)
+    return figures
+
+
+def main() -> None:
+    """Make all runs and write the table."""
+    head = ["# Coefficients that move in time", INTRODUCTION.format(seed=SEED)]
+    one_table(__doc__, OUT, one_run, dict.fromkeys(WORLDS, RUNS), row, head)
+
+
+if __name__ == "__main__":
+    main()

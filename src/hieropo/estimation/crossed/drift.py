@@ -1,0 +1,325 @@
+"""Drift of interactions and of levels, learned from how rows of a unit differ between periods.
+
+With the walks of :mod:`hieropo.moments.periods`, and beta, A, L and the noise of actions as a fit without drift has
+them, rewards are normal. Given kappa, eta and M_0, a share of the M of that fit,
+
+    log p(r) = -n / 2 log c - 1/2 log|V|
+
+up to a constant: c the squares of all rewards about beta with the covariance V, and the noise variance at its mode.
+
+The standard deviations that the walks gain over the log, in units of the noise, are a priori 0 with probability 1/2
+each, else half-Cauchy (scale 1). A walk is taken as 0 unless the log of the ratio of its evidence to that without it,
+averaged over all else, is above log 10. Else its standard deviation is the posterior mean.
+
+Noise that changes in time looks like a walk, whose variance grows. So where a walk is found, the noise variances of
+periods may be alike, have a trend, or be free, as the residuals of the fit without drift show them; both sides of the
+ratio are sums over these three, the last two with Schwarz's penalty, and the best of them stays.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple, Self
+
+import numpy as np
+from scipy.special import logsumexp
+
+from hieropo._utils.arrays import Array
+from hieropo._utils.packed import triangle, unpack
+from hieropo.model.crossed.hierarchy import CrossedHierarchy
+from hieropo.model.steps import upper_factor
+from hieropo.moments.periods import PeriodSums, TaskSystems, UnitFactors, Walks
+from hieropo.moments.statistics import Moments
+
+DriftSetting = Literal["auto"] | None
+Still = Literal[
+    "", "not asked", "prior", "choices", "groups", "clusters", "likelihood", "precision", "moments", "times"
+]
+_ODDS = float(np.log(10.0))
+_UNITS, _FEWEST = 2_000, 60  # coefficients, and tasks at least, that the walks are learned from
+_LOG_STEP = float(np.log(2.0)) / 2
+_NODES = np.exp(_LOG_STEP * np.arange(-8, 4, 2))  # of the standard deviation over the log, from 1/16 to 2
+_FINE = np.exp(_LOG_STEP * np.arange(-3, 4) * 0.75)  # the same about the best of them
+_LEAST, _ROUNDING = 1e-3, 1e-12
+_NORMAL = 1.96
+_SHARES = np.array([0.05, 0.3, 1.0])  # M_0 in units of M without drift
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """How fast interactions of tasks and actions, and levels of tasks, move.
+
+    Attributes
+    ----------
+    kappa, eta : float
+        Variance that an interaction, and a level, gains in one unit of time, in units of the noise variance of a row;
+        0 where it does not move.
+    log_odds, level_log_odds : float
+        Log of the ratio of the evidence for either walk to that without it.
+    half_life, shortest, longest : float
+        Age at which a row of a usual task and action weighs half as much as a row at the end, and its 95 % interval;
+        inf where interactions do not move.
+    start : float
+        M_0 in units of the M of a fit without drift.
+    period_noise : tuple of float
+        Noise variance of the rows of each period over that of all.
+    unit : str
+        That of times: "" for numbers, else as numpy has it, such as "us".
+    """
+
+    kappa: float
+    eta: float
+    log_odds: float
+    level_log_odds: float
+    half_life: float = np.inf
+    shortest: float = np.inf
+    longest: float = np.inf
+    start: float = 1.0
+    period_noise: tuple[float, ...] = ()
+    unit: str = ""
+
+    @property
+    def present(self) -> bool:
+        """True where something moves."""
+        return self.kappa > 0.0 or self.eta > 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON's types, from which :meth:`from_dict` makes the same value."""
+        values = {**asdict(self), "period_noise": list(self.period_noise)}
+        return {name: None if value == np.inf else value for name, value in values.items()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Read what :meth:`to_dict` wrote."""
+        parts: dict[str, Any] = {name: np.inf if value is None else value for name, value in values.items()}
+        return cls(**{**parts, "period_noise": tuple(values["period_noise"])})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant:
+    """The hierarchy of a fit without drift, in units of its noise.
+
+    Attributes
+    ----------
+    center : (K, p) array
+        Posterior means of c_a = beta + alpha_a, less the offset of the moments.
+    mean : (p,) array
+        That of beta, less the offset.
+    action, level, interaction : (p, p) array
+        A, L, M; M at least a thousandth of what the features of a row vary by.
+    walk : (p, p) array
+        W, proportional to M and of mean phi' W phi = 1.
+    level_var : float
+        Mean of phi' L phi.
+    noise_ratio : (K,) array
+    fit : CrossedPosterior
+        Under this hierarchy, taken as known.
+    precision : (m,) array
+        Of the rows of tasks.
+    """
+
+    center: Array
+    mean: Array
+    action: Array
+    level: Array
+    interaction: Array
+    walk: Array
+    level_var: float
+    noise_ratio: Array
+    fit: Any
+    precision: Array
+
+    @classmethod
+    def of(cls, moments: Moments, posterior: Any) -> Self:
+        """Read the parts of the crossed prior off the posterior of a fit."""
+        p, K = moments.unit_dim, moments.n_actions
+        hierarchy: CrossedHierarchy = posterior.central_hierarchy
+        noise = float(np.exp(np.mean(np.log(hierarchy.noise_var))))
+        total = unpack(moments.unit_sums.sum(axis=0)[None], p + 2)[0]
+        gram = total[:p, :p] / total[p + 1, p + 1]
+        least = np.diag(1.0 / np.maximum(np.diagonal(gram), np.finfo(np.float64).tiny)) / p
+        interaction = hierarchy.interaction_cov / noise + _LEAST * least
+        walk = interaction / float((interaction * gram).sum())
+        offset = np.zeros(p) if moments.unit_offset is None else moments.unit_offset
+        central = posterior.central()
+        center = np.array([central.action(a).mean for a in range(K)]) - offset
+        return cls(
+            center, central.hyper.mean - offset, hierarchy.action_cov / noise, hierarchy.level_cov / noise,
+            interaction, walk, float((hierarchy.level_cov * gram).sum()) / noise, hierarchy.noise_var / noise,
+            central, np.ones(len(moments)) if posterior.task_precision is None else posterior.task_precision,
+        )  # fmt: skip
+
+    def noise_of_periods(self, periods: PeriodSums) -> Array:
+        """Return mean expected squares of residuals (T,) over their mean, and the numbers of rows (T,)."""
+        p = periods.dim
+        i, j = triangle(p)
+        twice = np.where(i == j, 1.0, 2.0)
+        table, offset = self.fit.table(), self.fit.moments.unit_offset
+        row = np.asarray(table.keys.require(self.fit.moments.tasks))
+        shape = len(row), len(self.noise_ratio), 1, -1
+        fits = np.asarray(table.means)[row].reshape(shape) - (0.0 if offset is None else offset)
+        covs = np.asarray(table.covs)[row].reshape(shape)
+        sums = periods.sums
+        gram, cross, square = sums[..., : i.size], sums[..., i.size : i.size + p], sums[..., i.size + p]
+        spread = twice * (fits[..., i] * fits[..., j] + covs)
+        square = square - 2.0 * (fits * cross).sum(axis=-1) + (gram * spread).sum(axis=-1)
+        rows = periods.rows
+        of_task = self.precision[:, None, None]
+        of_periods = (of_task * square / self.noise_ratio[:, None]).sum(axis=(0, 1)) / rows
+        return np.array([of_periods / (rows @ of_periods / rows.sum()), rows])
+
+    def at_end(self, moments: Moments, periods: PeriodSums, drift: Drift) -> Moments:
+        """Return the moments of rows as they count at the end of a log."""
+        walk = upper_factor(drift.kappa * self.walk)[0]
+        walks = Walks(
+            self.center, drift.start * self.interaction, walk, self.level_var, drift.eta, self.noise_ratio,
+            np.array(drift.period_noise),
+        )  # fmt: skip
+        return walks.at_end(moments, periods, self.precision)
+
+
+def learn_drift(moments: Moments, periods: PeriodSums, constant: Constant) -> Drift:
+    """Return the walks that a log shows.
+
+    Parameters
+    ----------
+    moments : Moments
+        Per action, of rows without precisions and sampling weights.
+    periods : PeriodSums
+        Of the same rows.
+    constant : Constant
+        The hierarchy that is learned from them as if nothing moved.
+    """
+    whole, precision = periods, constant.precision
+    enough = max(_UNITS // (moments.n_actions * moments.unit_dim), _FEWEST)
+    if len(moments) > enough:
+        chosen = np.sort(np.random.default_rng(0).choice(len(moments), enough, replace=False))
+        periods, moments = periods.at(chosen), moments.at(chosen)
+        precision = precision[chosen]
+    span, axis = periods.span, _axis(_NODES, 2.0)
+    by_precision = periods.times_precision(precision)
+    evidence = _Evidence(by_precision, constant, periods.rows, np.ones(periods.times.size), 0.0)
+    table = evidence.table(axis, axis)
+    odds = [_odds(table, k) for k in (0, 1)]
+    if max(odds) > _ODDS:
+        profiles = [evidence, *evidence.of_profiles(*constant.noise_of_periods(whole))]
+        tables = [table, *(profile.table(axis, axis) for profile in profiles[1:])]
+        together = np.asarray(logsumexp(tables, axis=0))
+        odds = [_odds(together, k) for k in (0, 1)]
+        best = int(np.argmax([logsumexp(one) for one in tables]))
+        evidence, table = profiles[best], tables[best]
+    if max(odds) <= _ODDS:
+        return Drift(0.0, 0.0, odds[0], odds[1], unit=periods.unit)
+    axes = [_closer(table, k) if one > _ODDS else (np.zeros(1), np.zeros(1)) for k, one in enumerate(odds)]
+    fine = evidence.table(*axes)
+    weight = np.exp(fine - logsumexp(fine))
+    of_kappa, of_eta, of_start = (weight.sum(axis=others) for others in ((1, 2), (0, 2), (0, 1)))
+    kappa, eta = float(of_kappa @ axes[0][0]) ** 2 / span, float(of_eta @ axes[1][0]) ** 2 / span
+    density = float((moments.rows**2).sum() / moments.rows.sum() / span)  # rows of a unit, in which a row is
+    low, high = _interval(axes[0][0], of_kappa)
+    half_life, shortest, longest = (
+        float(np.log(2.0) / np.sqrt(rate * density)) if rate > 0.0 else np.inf
+        for rate in (kappa, high**2 / span, low**2 / span)
+    )
+    return Drift(
+        kappa, eta, odds[0], odds[1], half_life, shortest, longest, float(of_start @ _SHARES),
+        tuple(evidence.period_noise.tolist()), periods.unit,
+    )  # fmt: skip
+
+
+class _Evidence(NamedTuple):
+    """The log evidence of walks, for noise variances (T,) of periods that cost a penalty."""
+
+    periods: PeriodSums
+    constant: Constant
+    rows: Array  # (T,)
+    period_noise: Array
+    penalty: float
+
+    def of_profiles(self, noise: Array, rows: Array) -> "list[_Evidence]":
+        """Return the same for noise with a trend, and for free noise, from residuals of periods and their rows (T,).
+
+        One that gains less than its penalty is left out.
+        """
+        time = self.periods.since
+        middle = rows @ time / rows.sum()
+        slope = float((rows * (time - middle)) @ np.log(noise)) / float(rows @ (time - middle) ** 2)
+        trend = np.exp(slope * (time - middle))
+        n = float(self.rows.sum())
+        penalties = 0.5 * np.log(n), 0.5 * (rows.size - 1) * np.log(n / rows.size)
+        profiles = trend * rows.sum() / (rows @ trend), noise
+        return [
+            self._replace(period_noise=profile, penalty=float(penalty))
+            for profile, penalty in zip(profiles, penalties, strict=True)
+            if -0.5 * float(self.rows @ np.log(profile)) > penalty
+        ]
+
+    def table(self, kappa: tuple[Array, Array], eta: tuple[Array, Array]) -> Array:
+        """Return log weights of the nodes of both walks, and of M_0: (len(kappa), len(eta), 3)."""
+        constant, span = self.constant, self.periods.span
+        walk, ratio = upper_factor(constant.walk)[0], constant.noise_ratio[:, None] * self.period_noise
+        values = np.zeros((kappa[0].size, eta[0].size, _SHARES.size, 2))
+        roots = [self._prior(share) for share in _SHARES.tolist()]
+        for piece in self.periods.pieces():
+            some = self.periods.at(piece)
+            for i, sd in enumerate(kappa[0].tolist()):
+                factors = UnitFactors.at_start(some, ratio, sd / np.sqrt(span) * walk)
+                for j, of_level in enumerate(eta[0].tolist()):
+                    systems = TaskSystems.of(factors, some.since, of_level**2 / span)
+                    for k, root in enumerate(roots):
+                        values[i, j, k] += self._of(systems, root)
+        log_evidence = -0.5 * self.rows.sum() * np.log(values[..., 0]) - 0.5 * values[..., 1]
+        log_evidence -= 0.5 * self.rows @ np.log(self.period_noise) + self.penalty
+        return np.asarray(log_evidence + kappa[1][:, None, None] + eta[1][:, None] - np.log(_SHARES.size))
+
+    def _prior(self, share: float) -> Array:
+        """Return a root of the covariance of all coefficients of a task in the first period."""
+        constant, K = self.constant, len(self.constant.noise_ratio)
+        unit = constant.action + share * constant.interaction
+        return upper_factor(np.kron(np.ones((K, K)), constant.level) + np.kron(np.eye(K), unit))[0]
+
+    def _of(self, systems: TaskSystems, root: Array) -> Array:
+        """Return the squares about beta, and log|V|, of all tasks."""
+        d = systems.score.shape[1]
+        center = np.tile(self.constant.mean, d // self.constant.mean.size)
+        fitted = systems.information @ center
+        square = systems.square - 2.0 * systems.score @ center + fitted @ center
+        joint = np.empty((len(square), d + 1, d + 1))
+        joint[:, :d, :d] = np.eye(d) + root.T @ systems.information @ root
+        joint[:, d, :d] = (systems.score - fitted) @ root
+        joint[:, d, d] = (
+            square + _ROUNDING * systems.square + np.finfo(np.float64).tiny
+        )  # rewards may be explained
+        pivots = np.diagonal(
+            np.linalg.cholesky(joint), axis1=1, axis2=2
+        )  # the last one squared is what is left
+        log_det = systems.log_det.sum() + 2.0 * np.log(pivots[:, :d]).sum()
+        return np.array([np.square(pivots[:, d]).sum(), log_det])
+
+
+def _axis(nodes: Array, step: float) -> tuple[Array, Array]:
+    """Return 0 and the nodes, and the logs of their prior masses: 1/2 at 0, else half-Cauchy."""
+    mass = nodes / (1.0 + nodes**2) / np.pi * step * _LOG_STEP
+    return np.append(0.0, nodes), np.log(np.append(0.5, mass))
+
+
+def _marginal(table: Array, axis: int) -> Array:
+    return np.asarray(logsumexp(table, axis=tuple(k for k in range(3) if k != axis)))
+
+
+def _odds(table: Array, axis: int) -> float:
+    marginal = _marginal(table, axis)
+    return float(logsumexp(marginal[1:]) - marginal[0])
+
+
+def _closer(table: Array, axis: int) -> tuple[Array, Array]:
+    """Return nodes about the best above 0 of an axis of a table, and the logs of their masses."""
+    nodes, mass = _axis(_NODES[int(np.argmax(_marginal(table, axis)[1:]))] * _FINE, 0.75)
+    return nodes[1:], mass[1:]
+
+
+def _interval(nodes: Array, weight: Array) -> tuple[float, float]:
+    """Return the 95 % interval of a standard deviation whose log is about normal."""
+    logs = np.log(np.maximum(nodes, np.finfo(np.float64).tiny))
+    mean = float(weight @ logs)
+    half = _NORMAL * float(np.sqrt(weight @ (logs - mean) ** 2))
+    return float(np.exp(mean - half)), float(np.exp(mean + half))

@@ -1,0 +1,436 @@
+"""Rows by period: sums of each unit in each stretch of time, and the moments of rows whose coefficients moved.
+
+Interactions of a unit (task s, action a), and the level of a task, walk from the first period to the end of the log:
+
+    r = phi' (c_a + gamma_sa(t)) + u_s(t) + e        e ~ N(0, sigma_a^2), c_a = beta + alpha_a
+    Cov(gamma_sa(t), gamma_sa(t')) = M_0 + kappa sigma^2 W min(t, t')
+    Cov(u_s(t), u_s(t')) = l^2 + eta sigma^2 min(t, t')
+
+with t = 0 in the first period; a period counts as its mean time. A policy acts at the end, t = E. Given c_a and u_s the
+rows of a unit are as informative about gamma_sa(E) as exp(-1/2 (g' J g - 2 g' h + c)): a filter over the periods
+gives the law of gamma_sa(E) given them, from which its prior N(0, M_0 + kappa sigma^2 W E) is divided out. J, h and c,
+moved by c_a + u_s, are the sums of rows at the end of the log that tell the same, and take the place of the sums.
+
+c_a is taken as a fit without drift has it, and u_s(t) as its mean given the rows of the task. An error of u_s moves all
+actions of a task alike. Rewards are taken less u_s(t) - u_s(E). Where levels move (eta > 0), errors of u_s(t) reach the
+differences of actions that were taken at different times: sums are multiplied by f_sa <= 1, so that the information of
+a unit about its difference from the others of its task is, in trace, that of the system with u_s(t) integrated out.
+"""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from hieropo._utils.arrays import Array, Codes
+from hieropo._utils.packed import pack, unpack
+from hieropo.moments.statistics import Moments
+
+_PIECE = 2**22  # doubles of one array while tasks are worked on
+_RIDGE = 1e-9  # of the largest eigenvalue, below which information is none
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PeriodSums:
+    """Sums of the rows of each unit of some moments, period by period.
+
+    Attributes
+    ----------
+    sums : (m, K, T, q) array
+        Packed sums of z = (phi, r - o' phi, 1), as :class:`Moments` have them.
+    times : (T,) array
+        Mean time of the rows of each period, rising.
+    end : float
+        Time of the last row.
+    dim : int
+        p.
+    unit : str
+        That of times: "" for numbers, else as numpy has it, such as "us".
+    """
+
+    sums: Array
+    times: Array
+    end: float
+    dim: int
+    unit: str = ""
+
+    @property
+    def since(self) -> Array:
+        """Time (T,) from the first period to each."""
+        return np.asarray(self.times - self.times[0])
+
+    @property
+    def span(self) -> float:
+        """Time E from the first period to the end."""
+        return float(self.end - self.times[0])
+
+    @property
+    def rows(self) -> Array:
+        """Rows (T,) of each period, where they have no precisions."""
+        return np.asarray(self.sums[..., -1].sum(axis=(0, 1)))
+
+    def at(self, tasks: Codes | slice) -> Self:
+        """Return the sums of some tasks."""
+        return replace(self, sums=self.sums[tasks])
+
+    def times_precision(self, precision: Array) -> Self:
+        """Return the sums of rows of the precisions (m,) of their tasks."""
+        return replace(self, sums=self.sums * precision[:, None, None, None])
+
+    def pieces(self) -> list[slice]:
+        """Return slices of tasks that are worked on together."""
+        m, K, T = self.sums.shape[:3]
+        step = max(int(_PIECE / (K * (T + 1 + self.dim) ** 2)), 1)
+        return [slice(first, min(first + step, m)) for first in range(0, m, step)]
+
+
+class UnitFactors(NamedTuple):
+    """What the rows of units tell of their coefficients at one end of the log, the walk integrated out.
+
+    Column 0 of ``scores`` and ``products`` is the reward, column t the level of period t; or column 1 that of all
+    periods, where levels do not move.
+
+    Attributes
+    ----------
+    information : (m, K, p, p) array
+    scores : (m, K, p, 1 + T) array
+    products : (m, K, 1 + T, 1 + T) array
+    log_det : (m, K) array
+        Log determinant of the covariance of the rows over that of independent rows, given the coefficients.
+    """
+
+    information: Array
+    scores: Array
+    products: Array
+    log_det: Array
+
+    @classmethod
+    def at_start(cls, periods: PeriodSums, noise_ratio: Array, walk: Array) -> Self:
+        """Return the information about the coefficients in the first period, by a filter from the end.
+
+        Parameters
+        ----------
+        periods : PeriodSums
+        noise_ratio : (K, T) array
+            Noise variances of rows over sigma^2.
+        walk : (p, p) array
+            A root of kappa W.
+        """
+        order = np.arange(len(periods.times))[::-1]
+        return cls._filtered(
+            periods, order, -np.diff(periods.since[order], append=0.0), noise_ratio, walk, None
+        )
+
+    @classmethod
+    def at_end(
+        cls, periods: PeriodSums, noise_ratio: Array, walk: Array, start: Array, *, one_level: bool = False
+    ) -> Self:
+        """Return the information about coefficients at the end, which are ~ N(0, ``start``) in the first period.
+
+        Parameters are those of :meth:`at_start`, and
+
+        start : (p, p) array
+            M_0 over sigma^2, regular.
+        one_level : bool
+            True where levels do not move.
+        """
+        order = np.arange(len(periods.times))
+        gaps = np.diff(periods.times, append=periods.end)
+        factors = cls._filtered(
+            periods, order, gaps, noise_ratio, walk, _regular_inverse(start), one_level=one_level
+        )
+        at_end = start + periods.span * walk @ walk.T
+        log_det = np.linalg.slogdet(start)[1] - np.linalg.slogdet(at_end)[1]
+        information = factors.information - _regular_inverse(at_end)
+        empty = ~periods.sums.any(axis=(2, 3))
+        information[empty] = 0.0
+        return factors._replace(
+            information=information, log_det=np.where(empty, 0.0, factors.log_det + log_det)
+        )
+
+    @classmethod
+    def _filtered(
+        cls,
+        periods: PeriodSums,
+        order: Codes,
+        gaps: Array,
+        noise_ratio: Array,
+        walk: Array,
+        first: Array | None,
+        *,
+        one_level: bool = False,
+    ) -> Self:
+        """Filter the periods in some order; after each, coefficients walk for a time. ``first``: prior information."""
+        p, (m, K, T) = periods.dim, periods.sums.shape[:3]
+        T = 1 if one_level else T
+        units = m * K
+        information, scores = np.zeros((units, p, p)), np.zeros((units, p, 1 + T))
+        if first is not None:
+            information += first
+        products, log_det = np.zeros((units, 1 + T, 1 + T)), np.zeros(units)
+        for t, gap in zip(order.tolist(), gaps.tolist(), strict=True):
+            S = unpack(periods.sums[:, :, t] / noise_ratio[:, t, None], p + 2).reshape(units, p + 2, p + 2)
+            information += S[:, :p, :p]
+            scores[:, :, 0] += S[:, :p, p]
+            column = 1 if one_level else 1 + t
+            scores[:, :, column] += S[:, :p, p + 1]
+            products[:, 0, 0] += S[:, p, p]
+            products[:, column, column] += S[:, p + 1, p + 1]
+            products[:, 0, column] += S[:, p, p + 1]
+            products[:, column, 0] += S[:, p, p + 1]
+            if gap > 0.0 and walk.any():
+                log_det += _step(information, scores, products, np.sqrt(gap) * walk)
+        shape = m, K
+        return cls(
+            information.reshape(*shape, p, p), scores.reshape(*shape, p, 1 + T),
+            products.reshape(*shape, 1 + T, 1 + T), log_det.reshape(shape),
+        )  # fmt: skip
+
+    def less(self, level: Array) -> Self:
+        """Return the same for rewards less the levels (m, T) of their tasks and periods."""
+        T = level.shape[1]
+        change = np.zeros((len(level), 1, 1 + T, 1 + T)) + np.eye(1 + T)
+        change[:, :, 1:, 0] = -level[:, None]
+        products = change.swapaxes(2, 3) @ self.products @ change
+        return self._replace(scores=self.scores @ change, products=products)
+
+
+def _step(information: Array, scores: Array, products: Array, root: Array) -> Array:
+    """Let the coefficients of units walk on by N(0, root root'), in place; log determinants (u,)."""
+    p, columns = len(root), scores.shape[2]
+    if p == 1:
+        q = float(root[0, 0]) ** 2
+        gain = q / (1.0 + q * information[:, 0, 0])
+        row = scores[:, 0].copy()
+        products -= (gain[:, None] * row)[:, :, None] * row[:, None, :]
+        log_det = np.log1p(q * information[:, 0, 0])
+        shrink = 1.0 - gain * information[:, 0, 0]
+        scores[:, 0] = shrink[:, None] * row
+        information[:, 0, 0] *= shrink
+        return np.asarray(log_det)
+    spread = np.eye(p) + root.T @ information @ root
+    along = root.T @ scores
+    of_information = root.T @ information
+    factor = np.linalg.cholesky(spread)
+    log_det = 2.0 * np.log(np.diagonal(factor, axis1=1, axis2=2)).sum(axis=1)
+    solved = np.linalg.solve(spread, np.concatenate([along, of_information], axis=2))
+    gain, shrink = solved[:, :, :columns], solved[:, :, columns:]
+    products -= along.swapaxes(1, 2) @ gain
+    scores -= of_information.swapaxes(1, 2) @ gain
+    information -= of_information.swapaxes(1, 2) @ shrink
+    return np.asarray(log_det)
+
+
+class TaskSystems(NamedTuple):
+    """Information about all coefficients of tasks, walks of units and of levels integrated out.
+
+    Attributes
+    ----------
+    information : (m, K p, K p) array
+    score : (m, K p) array
+    square : (m,) array
+    log_det : (m,) array
+    """
+
+    information: Array
+    score: Array
+    square: Array
+    log_det: Array
+
+    @classmethod
+    def of(cls, factors: UnitFactors, since: Array, eta: float) -> Self:
+        """Integrate the levels out, which gain the variance ``eta`` in one unit of time from ``since`` = 0 on."""
+        m, K, p, columns = factors.scores.shape
+        products = factors.products.sum(axis=1)
+        blocks, actions = np.zeros((m, K, p, K, p)), np.arange(K)
+        blocks[:, actions, :, actions] = factors.information.swapaxes(0, 1)
+        information = blocks.reshape(m, K * p, K * p)
+        scores = factors.scores.reshape(m, K * p, columns)
+        square, log_det = products[:, 0, 0].copy(), factors.log_det.sum(axis=1)
+        if eta <= 0.0:
+            return cls(information, scores[:, :, 0], square, log_det)
+        root = walk_root(since, eta)
+        spread = np.eye(since.size) + root.T @ products[:, 1:, 1:] @ root
+        along = np.concatenate(
+            [root.T @ products[:, 1:, :1], root.T @ scores[:, :, 1:].swapaxes(1, 2)], axis=2
+        )
+        cross = along.swapaxes(1, 2) @ np.linalg.solve(spread, along)
+        information -= cross[:, 1:, 1:]
+        score = scores[:, :, 0] - cross[:, 1:, 0]
+        return cls(information, score, square - cross[:, 0, 0], log_det + np.linalg.slogdet(spread)[1])
+
+
+def walk_root(since: Array, rate: float) -> Array:
+    """Return R (T, T) with R R' = rate min(t, t') for the rising times t of ``since``."""
+    return np.asarray(np.tril(np.sqrt(rate * np.diff(since, prepend=0.0)) * np.ones((since.size, 1))))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Walks:
+    """The walks of interactions and levels, in units of the noise.
+
+    Attributes
+    ----------
+    center : (K, p) array
+        c_a, less the offset of the moments.
+    start : (p, p) array
+        M_0.
+    walk : (p, p) array
+        A root of kappa W.
+    level : float
+        l^2, the variance of levels in the first period.
+    eta : float
+    noise_ratio : (K,) array
+        sigma_a^2 / sigma^2.
+    period_noise : (T,) array
+        Noise variances of the rows of a period over those of their actions.
+    """
+
+    center: Array
+    start: Array
+    walk: Array
+    level: float
+    eta: float
+    noise_ratio: Array
+    period_noise: Array
+
+    def at_end(self, moments: Moments, periods: PeriodSums, precision: Array) -> Moments:
+        """Return the moments of rows at the end of the log that tell what the rows of ``moments`` tell.
+
+        ``precision`` (m,) are the precisions of the rows of tasks, which the moments do not have.
+        """
+        sums, log_precision = np.empty_like(moments.sums), moments.log_precision.copy()
+        constant = _constant(moments)
+        for piece in periods.pieces():
+            of_task = precision[piece, None, None, None]
+            joint, log_det = self._of_tasks(periods.at(piece).times_precision(precision[piece]), constant)
+            sums[piece] = pack(joint * self.noise_ratio[:, None, None] / of_task)
+            rows = periods.sums[piece][..., -1].reshape(*log_det.shape, -1)
+            log_precision[piece] -= log_det + rows @ np.log(self.period_noise)
+        empty = moments.rows == 0
+        sums[empty] = 0.0
+        log_precision[empty] = moments.log_precision[empty]
+        return replace(moments, sums=sums, log_precision=log_precision)
+
+    def _of_tasks(self, periods: PeriodSums, constant: Array) -> tuple[Array, Array]:
+        """Return sums of z z' (m, K, p + 2, p + 2) over the noise, and log determinants (m, K)."""
+        from_center = UnitFactors.at_end(
+            replace(periods, sums=_less(periods.sums, self.center)),
+            self.noise_ratio[:, None] * self.period_noise,
+            self.walk,
+            self.start,
+            one_level=self.eta <= 0.0,
+        )
+        prior = _regular_inverse(self.start + periods.span * self.walk @ self.walk.T)
+        since = periods.since if self.eta > 0.0 else np.zeros(1)
+        levels = _Levels.of(from_center, prior, since, self.level, self.eta)
+        units = from_center.less(levels.mean)
+        information, cross, square = units.information, units.scores[..., 0], units.products[..., 0, 0]
+        log_det = units.log_det
+        if self.eta > 0.0:
+            f, fits = levels.share[..., None], (_inverse(information) @ cross[..., None])[..., 0]
+            square = square - (1.0 - levels.share) * (cross * fits).sum(axis=-1)
+            information, cross = f[..., None] * information, f * cross
+            log_det = log_det + levels.log_det
+        back = self.center + levels.mean[:, -1, None, None] * constant
+        moved = (information @ back[..., None])[..., 0]
+        square = square + 2.0 * (back * cross).sum(axis=-1) + (back * moved).sum(axis=-1)
+        cross = cross + moved
+        ones = information @ constant
+        joint = np.zeros((*square.shape, len(constant) + 2, len(constant) + 2))
+        p = len(constant)
+        joint[..., :p, :p] = (information + information.swapaxes(-1, -2)) / 2
+        joint[..., :p, p], joint[..., :p, p + 1] = cross, ones
+        joint[..., p, p], joint[..., p, p + 1], joint[..., p + 1, p + 1] = (
+            square,
+            cross @ constant,
+            ones @ constant,
+        )
+        return joint, log_det
+
+
+def _less(sums: Array, center: Array) -> Array:
+    """Return packed sums (m, K, T, q) of z = (phi, r - c_a' phi, 1) from those of z = (phi, r, 1)."""
+    p = center.shape[1]
+    S = unpack(sums, p + 2).reshape(*sums.shape[:-1], p + 2, p + 2).copy()
+    S[..., p, :] -= np.einsum("kp,mktpj->mktj", center, S[..., :p, :])
+    S[..., :, p] -= np.einsum("kp,mktjp->mktj", center, S[..., :, :p])
+    return pack(S)
+
+
+def _constant(moments: Moments) -> Array:
+    """Return coefficients (p,) of the features that come nearest to a constant 1: exact with an intercept."""
+    p = moments.unit_dim
+    total = unpack(moments.unit_sums.sum(axis=0)[None], p + 2)[0]
+    return np.asarray(np.linalg.lstsq(total[:p, :p], total[:p, p + 1], rcond=1e-12)[0])
+
+
+class _Levels(NamedTuple):
+    """The levels of tasks over time, given their rows.
+
+    Attributes
+    ----------
+    mean : (m, T) array
+        Of u_s, less c_a.
+    share : (m, K) array
+        f_sa.
+    log_det : (m, K) array
+        Of the walk of levels; divided among the actions of a task by their rows.
+    """
+
+    mean: Array
+    share: Array
+    log_det: Array
+
+    @classmethod
+    def of(cls, factors: UnitFactors, prior: Array, since: Array, level: float, eta: float) -> Self:
+        """Integrate interactions out, whose information before the log is ``prior``, and take levels at their means."""
+        scores, T = factors.scores, since.size
+        regular = factors.information + prior
+        within = (factors.products - scores.swapaxes(2, 3) @ np.linalg.solve(regular, scores)).sum(axis=1)
+        root = np.concatenate([np.full((T, 1), np.sqrt(level)), walk_root(since, eta)], axis=1)
+        spread = np.eye(T + 1) + root.T @ within[:, 1:, 1:] @ root
+        mean = (root @ np.linalg.solve(spread, root.T @ within[:, 1:, :1]))[..., 0]
+        if eta <= 0.0:
+            none = np.zeros(scores.shape[:2])
+            return cls(mean, none + 1.0, none)
+        walk = walk_root(since, eta)
+        spread = np.eye(T) + walk.T @ factors.products.sum(axis=1)[:, 1:, 1:] @ walk
+        rows = np.maximum(factors.products[..., 1:, 1:].sum(axis=(-1, -2)), 0.0)
+        part = rows / np.maximum(rows.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+        return cls(mean, _share(factors, walk, spread), np.linalg.slogdet(spread)[1][:, None] * part)
+
+
+def _share(factors: UnitFactors, walk: Array, spread: Array) -> Array:
+    """Return f_sa (m, K): information about differences between actions, over that with levels that do not move."""
+    inverse = _inverse(factors.information)
+    along = walk.T @ factors.scores[..., 1:].swapaxes(2, 3)
+    solved = np.linalg.solve(spread[:, None], along)
+    own = factors.information - along.swapaxes(2, 3) @ solved
+    to_all = factors.information - along.swapaxes(2, 3) @ solved.sum(axis=1, keepdims=True)
+    left = _differences(own, to_all, inverse)
+    usual = _differences(factors.information, factors.information, inverse)
+    share = left / np.where(usual > _RIDGE, usual, 1.0)
+    return np.where(usual > _RIDGE, np.clip(share, _RIDGE, 1.0), 1.0)
+
+
+def _differences(own: Array, to_all: Array, inverse: Array) -> Array:
+    """Return the information (m, K) of units about their difference from all others of the task, as a trace."""
+    together = _inverse(to_all.sum(axis=1))
+    left = own - to_all @ together[:, None] @ to_all.swapaxes(2, 3)
+    return np.asarray((left * inverse).sum(axis=(2, 3)))
+
+
+def _inverse(matrices: Array) -> Array:
+    """Return the inverses of symmetric matrices (..., p, p), of their part that is not 0."""
+    if matrices.shape[-1] == 1:
+        regular = matrices > np.finfo(np.float64).tiny
+        return np.where(regular, 1.0 / np.where(regular, matrices, 1.0), 0.0)
+    values, vectors = np.linalg.eigh((matrices + matrices.swapaxes(-1, -2)) / 2)
+    regular = values > _RIDGE * values.max(axis=-1, keepdims=True, initial=np.finfo(np.float64).tiny)
+    inverse = np.where(regular, 1.0 / np.where(regular, values, 1.0), 0.0)
+    return np.asarray((vectors * inverse[..., None, :]) @ vectors.swapaxes(-1, -2))
+
+
+def _regular_inverse(matrix: Array) -> Array:
+    return np.asarray(np.linalg.solve(matrix, np.eye(len(matrix))), dtype=np.float64)

@@ -1,0 +1,242 @@
+"""Walks of coefficients and levels, beside dense covariances over the rows."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from reference import drift as truth
+
+from hieropo import HierOPO, Moments
+from hieropo._utils.packed import pack, unpack
+from hieropo.estimation.crossed.drift import Constant, Drift, _Evidence, learn_drift
+from hieropo.moments.periods import PeriodSums, UnitFactors, Walks
+from hieropo.rows.keys import Keys
+
+TIMES, END = np.array([1.0, 2.5, 3.0, 5.0]), 6.0
+KAPPA, ETA, LEVEL = 0.3, 0.2, 0.4
+RATIO = np.array([1.0, 2.0])
+
+
+def a_log(
+    p: int, seed: int = 0, tasks: int = 3
+) -> tuple[list[truth.WalkingTask], list[Any], Moments, PeriodSums]:
+    """Return tasks with their rewards, and the sums of their rows; the last task has no row of action 1."""
+    rng = np.random.default_rng([1607, seed])
+    rows, rewards, sums = [], [], np.zeros((tasks, 2, TIMES.size, p + 2, p + 2))
+    for s in range(tasks):
+        n = 14
+        action, period = rng.integers(0, 2 if s + 1 < tasks else 1, n), rng.integers(0, TIMES.size, n)
+        x = np.concatenate([np.ones((n, 1)), rng.standard_normal((n, p - 1))], axis=1)
+        reward = rng.standard_normal(n) + 1.0
+        rows.append(truth.WalkingTask(x, action, TIMES[period] - TIMES[0], RATIO[action], END - TIMES[0]))
+        rewards.append(reward)
+        z = np.concatenate([x, reward[:, None], np.ones((n, 1))], axis=1)
+        for i in range(n):
+            sums[s, action[i], period[i]] += np.outer(z[i], z[i])
+    packed = pack(sums)
+    counts = packed[..., -1].sum(axis=2)
+    moments = Moments(Keys(np.arange(tasks)), p, packed.sum(axis=2), counts, np.zeros_like(counts))
+    return rows, rewards, moments, PeriodSums(packed, TIMES, END, p)
+
+
+def covariances(p: int) -> tuple[Any, Any]:
+    """Return M_0 and W."""
+    root = np.random.default_rng(p).standard_normal((p, p))
+    return 0.5 * np.eye(p) + 0.1, root @ root.T + 0.2 * np.eye(p)
+
+
+def walks(p: int, eta: float) -> Walks:
+    start, shape = covariances(p)
+    root = np.linalg.cholesky(KAPPA * shape)
+    center = np.linspace(0.2, 1.0, 2 * p).reshape(2, p)
+    return Walks(center, start, root, LEVEL, eta, RATIO, np.ones(TIMES.size))
+
+
+@pytest.mark.parametrize("p", [1, 3])
+def test_rows_at_the_end_tell_what_all_rows_tell(p: int) -> None:
+    """With the prior of the end they give the posterior, and the density, of rows whose coefficients walked."""
+    rows, rewards, moments, periods = a_log(p)
+    start, shape = covariances(p)
+    law = walks(p, 0.0)
+    ended = law.at_end(moments, periods, np.ones(len(moments)))
+    prior = start + (END - TIMES[0]) * KAPPA * shape
+    for s, (task, reward) in enumerate(zip(rows, rewards, strict=True)):
+        about = reward - np.einsum("np,np->n", task.x, law.center[task.action])
+        level = truth.level_path(task, about, start, KAPPA * shape, LEVEL, 0.0)
+        for a in range(2):
+            if not (task.action == a).any():
+                assert not ended.sums[s, a].any()
+                continue
+            one = task.of_action(a)
+            left = (about - level)[task.action == a]
+            mean, cov = truth.at_end(one, left, start, KAPPA * shape)
+            S = unpack(ended.sums[s, a], p + 2) / RATIO[a]
+            middle = law.center[a] + level[0] * np.eye(p)[0]
+            posterior = prior @ np.linalg.solve(np.eye(p) + S[:p, :p] @ prior, np.eye(p))
+            score = S[:p, p] - S[:p, :p] @ middle
+            np.testing.assert_allclose(posterior, cov, rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(posterior @ score, mean, rtol=1e-8, atol=1e-10)
+            square = S[p, p] - 2 * middle @ S[:p, p] + middle @ S[:p, :p] @ middle - score @ posterior @ score
+            log_det = np.linalg.slogdet(np.eye(p) + S[:p, :p] @ prior)[1] - ended.log_precision[s, a]
+            dense = one.errors() + one.walk(KAPPA * shape) + one.start(start)
+            expected = truth.log_density(left, dense)
+            noise = (task.action == a).sum() * np.log(RATIO[a])
+            assert -0.5 * (square + log_det + noise) == pytest.approx(expected, rel=1e-9)
+
+
+def test_information_about_two_actions_is_that_of_levels_that_walk() -> None:
+    rows, _, moments, periods = a_log(1)
+    start, shape = covariances(1)
+    ended = walks(1, ETA).at_end(moments, periods, np.ones(len(moments)))
+    for s in (0, 1):
+        G = truth.information(rows[s], start, KAPPA * shape, ETA, 2)
+        exact = np.linalg.det(G) / G.sum()
+        own = ended.sums[s, :, 0] / RATIO
+        assert own.prod() / own.sum() == pytest.approx(exact, rel=1e-9)
+
+
+def test_levels_are_taken_off_at_their_means() -> None:
+    """Means of units are those of rewards less the mean path of the level, which stays at its end."""
+    rows, rewards, moments, periods = a_log(1)
+    start, shape = covariances(1)
+    law, steady = walks(1, ETA), walks(1, 0.0)
+    ended = law.at_end(moments, periods, np.ones(len(moments)))
+    for s in (0, 1):
+        task = rows[s]
+        about = rewards[s] - law.center[task.action, 0]
+        level = truth.level_path(task, about, start, KAPPA * shape, LEVEL, ETA)
+        of_end = level[task.since.argmax()]
+        for a in range(2):
+            one = task.of_action(a)
+            mean, cov = truth.at_end(one, (about - level)[task.action == a], start, KAPPA * shape)
+            prior = start + (END - TIMES[0]) * KAPPA * shape
+            fit = mean[0] / cov[0, 0] / (1 / cov[0, 0] - 1 / prior[0, 0]) + law.center[a, 0] + of_end
+            assert ended.sums[s, a, 1] / ended.sums[s, a, 0] == pytest.approx(fit, rel=1e-9)
+    assert steady.at_end(moments, periods, np.ones(len(moments))).sums[0, 0, 0] >= ended.sums[0, 0, 0]
+
+
+@pytest.mark.parametrize("p", [1, 2])
+def test_evidence_is_that_of_dense_covariances(p: int) -> None:
+    rows, rewards, _, periods = a_log(p)
+    _, shape = covariances(p)
+    action, level, interaction = 0.2 * np.eye(p), 0.5 * np.eye(p), 0.3 * np.eye(p) + 0.05
+    mean, profile = np.full(p, 0.4), np.array([0.5, 1.0, 2.0, 1.5])
+    constant = Constant(
+        np.zeros((2, p)),
+        mean,
+        action,
+        level,
+        interaction,
+        shape,
+        0.0,
+        RATIO,
+        None,
+        np.ones(3),
+    )
+    sds = np.array([0.0, 0.7]), np.zeros(2)
+    evidence = _Evidence(periods, constant, periods.rows, profile, 0.0)
+    table = evidence.table(sds, sds) + np.log(3)
+    span = END - TIMES[0]
+    for i, sd in enumerate(sds[0]):
+        for j, of_level in enumerate(sds[0]):
+            for k, share in enumerate((0.05, 0.3, 1.0)):
+                square = log_det = 0.0
+                for task, reward in zip(rows, rewards, strict=True):
+                    noise = task.noise * profile[np.searchsorted(TIMES - TIMES[0], task.since)]
+                    cov = (
+                        np.diag(noise) + task.walk(sd**2 / span * shape) + task.level(0.0, of_level**2 / span)
+                    )
+                    cov = cov + task.start(action + share * interaction) + task.x @ level @ task.x.T
+                    about = reward - task.x @ mean
+                    square += about @ np.linalg.solve(cov, about)
+                    log_det += np.linalg.slogdet(cov)[1]
+                log_det -= sum(float(np.log(task.noise).sum()) for task in rows)  # a constant of the log
+                n = sum(map(len, rewards))
+                assert table[i, j, k] == pytest.approx(-0.5 * n * np.log(square) - 0.5 * log_det, rel=1e-9)
+
+
+def test_without_a_walk_rows_are_as_they_were() -> None:
+    _, _, moments, periods = a_log(2)
+    none = walks(2, 0.0)
+    still = Walks(none.center, none.start, 0.0 * none.walk, LEVEL, 0.0, RATIO, np.ones(TIMES.size))
+    ended = still.at_end(moments, periods, np.array([1.0, 2.0, 0.5]))
+    p = 2
+    S, expected = unpack(ended.sums, p + 2), unpack(moments.sums, p + 2)
+    np.testing.assert_allclose(S[..., :p, : p + 1], expected[..., :p, : p + 1], atol=1e-9)
+    np.testing.assert_allclose(S[..., p, p], expected[..., p, p], atol=1e-9)
+    np.testing.assert_allclose(ended.log_precision, 0.0, atol=1e-9)
+
+
+def test_a_filter_from_the_end_is_one_from_the_start() -> None:
+    """Both integrate all rows: the density of the rows is the same from either end."""
+    _, _, _, periods = a_log(2)
+    start, shape = covariances(2)
+    ratio, root = np.tile(RATIO[:, None], TIMES.size), np.linalg.cholesky(KAPPA * shape)
+    first, last = UnitFactors.at_start(periods, ratio, root), UnitFactors.at_end(periods, ratio, root, start)
+    at_end = start + periods.span * KAPPA * shape
+    for factors, prior in ((first, start), (last, at_end)):
+        regular = factors.information + np.linalg.solve(prior, np.eye(2))
+        left = factors.products - factors.scores.swapaxes(2, 3) @ np.linalg.solve(regular, factors.scores)
+        log_det = factors.log_det + np.linalg.slogdet(regular @ prior)[1]
+        if factors is first:
+            expected = left, log_det
+    np.testing.assert_allclose(left, expected[0], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(log_det[:2], expected[1][:2], rtol=1e-9)
+
+
+def a_world(seed: int, *, move: float, level: float = 0.0, growing: bool = False) -> Any:
+    """Return a log of 40 tasks x 100 rows whose interactions, or levels, walk in 20 steps; and the end's truth."""
+    import pyarrow as pa
+
+    rng = np.random.default_rng([1608, seed])
+    m, n, steps = 40, 4000, 20
+    theta = (
+        0.3 * rng.standard_normal((m, 4)) + 0.5 * rng.standard_normal((m, 1)) + 0.2 * rng.standard_normal(4)
+    )
+    path = theta + np.cumsum(move / steps**0.5 * rng.standard_normal((steps, m, 4)), axis=0)
+    path = path + np.cumsum(level / steps**0.5 * rng.standard_normal((steps, m, 1)), axis=0)
+    task, time, action = rng.integers(0, m, n), rng.random(n), rng.integers(0, 4, n)
+    noise = np.where(time > 0.5, 1.5, 0.5) if growing else 1.0
+    reward = path[
+        np.minimum((time * steps).astype(int), steps - 1), task, action
+    ] + noise * rng.standard_normal(n)
+    return pa.table({"site": task, "offer": action, "profit": reward, "week": time}), path[-1]
+
+
+ROLES = {"task": "site", "action": "offer", "reward": "profit", "time": "week"}
+
+
+def test_walks_are_found_where_they_are() -> None:
+    found = [
+        HierOPO(logging="random").fit(a_world(0, **world)[0], **ROLES).drift_
+        for world in (
+            {"move": 0.6},
+            {"move": 0.0, "level": 0.6},
+            {"move": 0.0},
+            {"move": 0.0, "growing": True},
+        )
+    ]
+    moving, levels, none, growing = found
+    assert moving.kappa**0.5 == pytest.approx(0.6, abs=0.2)
+    assert moving.eta == 0.0
+    assert levels.eta**0.5 == pytest.approx(0.6, abs=0.2)
+    assert levels.kappa == 0.0
+    assert not none.present
+    assert not growing.present
+    assert 0.05 < moving.shortest < moving.half_life < moving.longest < 0.5
+
+
+def test_learning_ignores_the_order_of_tasks() -> None:
+    _, _, moments, periods = a_log(1, tasks=6)
+    rng = np.random.default_rng(0)
+    order = rng.permutation(6)
+    constant = Constant(
+        np.zeros((2, 1)), np.zeros(1), np.eye(1), np.eye(1), np.eye(1), np.eye(1), 1.0, RATIO, None,
+        np.ones(6),
+    )  # fmt: skip
+    one, two = (
+        learn_drift(moments, periods, constant),
+        learn_drift(moments.at(order), periods.at(order), constant),
+    )
+    assert one.log_odds == pytest.approx(two.log_odds, rel=1e-9)
+    assert Drift.from_dict(one.to_dict()) == one

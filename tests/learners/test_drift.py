@@ -1,0 +1,200 @@
+"""Logs whose coefficients move in time: one answer by fit, more rows, files, evaluation and explanation."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+from hieropo import HierOPO, HieropoWarning, InputError, LogMoments, load_learner
+from hieropo.cli import main
+from hieropo.storage import verify_policy
+
+ROLES = {"task": "site", "action": "offer", "reward": "profit", "time": "when"}
+WEEK = 7 * 86_400
+
+
+def a_log(
+    seed: int = 0, *, move: float = 0.8, rows: int = 80, tasks: int = 25, dates: bool = False
+) -> pa.Table:
+    """Return a log whose interactions walk by a sd of ``move`` over its ten weeks."""
+    rng = np.random.default_rng([1609, seed])
+    steps, n = 20, tasks * rows
+    theta = 0.5 * rng.standard_normal((tasks, 1)) + 0.3 * rng.standard_normal((tasks, 3))
+    path = theta + np.cumsum(move / steps**0.5 * rng.standard_normal((steps, tasks, 3)), axis=0)
+    task, time, action = rng.integers(0, tasks, n), rng.random(n), rng.integers(0, 3, n)
+    profit = 0.5 * (path[(time * steps).astype(int), task, action] + rng.standard_normal(n)) + 3.0
+    when: Any = 10 * time
+    if dates:
+        when = np.datetime64("2026-01-01T00:00:00", "us") + (when * WEEK * 1e6).astype("timedelta64[us]")
+    names = np.array(list("abc"))[action]
+    return pa.table({"site": task, "offer": names, "profit": profit, "when": when, "pages": rng.random(n)})
+
+
+@pytest.fixture(scope="module")
+def fitted() -> HierOPO:
+    return HierOPO(logging="random").fit(a_log(), **ROLES)
+
+
+@pytest.fixture(scope="module")
+def unasked() -> HierOPO:
+    return HierOPO(logging="random", drift=None).fit(a_log(), **ROLES)
+
+
+def test_old_rows_count_less_and_the_summary_says_how_much(fitted: HierOPO, unasked: HierOPO) -> None:
+    drift = fitted.drift_
+    assert drift is not None
+    assert drift.kappa > 0
+    assert 0.5 < drift.shortest < drift.half_life < drift.longest < 10.0
+    text = str(fitted.summary())
+    assert f"a row counts half at an age of {drift.half_life:.3g}" in " ".join(text.split())
+    assert "in units of column 'when'" in " ".join(text.split())
+    assert fitted.posterior_.table().covs.mean() > unasked.posterior_.table().covs.mean()
+    np.testing.assert_array_equal(fitted.moments_.rows, unasked.moments_.rows)
+    assert unasked.drift_ is None
+    assert "time" not in unasked.summary().note
+
+
+def test_ages_are_said_in_weeks_where_times_are_dates(fitted: HierOPO) -> None:
+    dated = HierOPO(logging="random").fit(a_log(dates=True), **ROLES)
+    assert dated.drift_ is not None
+    assert dated.drift_.unit == "us"
+    assert dated.drift_.half_life / (WEEK * 1e6) == pytest.approx(fitted.drift_.half_life, rel=1e-6)
+    np.testing.assert_allclose(dated.policy_.table.means, fitted.policy_.table.means, rtol=1e-6)
+    assert f"{7 * fitted.drift_.half_life:.3g} days" in " ".join(str(dated.summary()).split())
+
+
+def test_the_order_of_rows_and_the_zero_of_rewards_do_not_matter(fitted: HierOPO) -> None:
+    table = a_log()
+    shuffled = table.take(np.random.default_rng(0).permutation(len(table)))
+    again = HierOPO(logging="random").fit(shuffled, **ROLES)
+    order = again.policy_.table.keys.require(fitted.policy_.table.keys.values)
+    np.testing.assert_allclose(again.policy_.table.means[order], fitted.policy_.table.means, rtol=1e-7)
+    moved = table.set_column(2, "profit", pa.array(table["profit"].to_numpy() + 1e5))
+    high = HierOPO(logging="random").fit(moved, **ROLES)
+    np.testing.assert_allclose(high.policy_.table.means - 1e5, fitted.policy_.table.means, atol=1e-5)
+
+
+def test_a_log_without_drift_has_the_answer_of_before_to_the_bit() -> None:
+    still = a_log(move=0.0, rows=30)
+    auto, none = (HierOPO(logging="random", drift=drift).fit(still, **ROLES) for drift in ("auto", None))
+    assert auto.drift_ is not None
+    assert not auto.drift_.present
+    np.testing.assert_array_equal(auto.policy_.table.means, none.policy_.table.means)
+    np.testing.assert_array_equal(auto.policy_.table.covs, none.policy_.table.covs)
+    np.testing.assert_array_equal(auto.moments_.sums, none.moments_.sums)
+    assert "The log does not show that coefficients move in time." in auto.summary().note
+
+
+def test_a_policy_on_disk_keeps_its_drift(fitted: HierOPO, tmp_path: Path) -> None:
+    saved = fitted.save(tmp_path / "policy")
+    verify_policy(saved)
+    loaded = load_learner(saved)
+    assert loaded.drift_ == fitted.drift_
+    assert loaded.get_params()["drift"] == "auto"
+    np.testing.assert_array_equal(loaded.posterior_.table().means, fitted.posterior_.table().means)
+    assert "counts half" in loaded.summary().note
+    before = loaded.moments_.n_rows
+    with pytest.warns(HieropoWarning, match="coefficients of this policy drift"):
+        loaded.partial_fit(a_log(1, rows=10))
+    assert loaded.moments_.n_rows == before + 250
+    assert loaded.drift_ == fitted.drift_
+
+
+def test_an_evaluation_says_what_its_figures_are_of(fitted: HierOPO) -> None:
+    report = fitted.evaluate(a_log())
+    assert report.learned_from == "yes"
+    assert report.checks is None
+    assert any("Coefficients move in time" in limit for limit in report.limits)
+    assert report.estimates
+    cv = HierOPO(logging="random", pessimism="cv").fit(a_log(), **ROLES)
+    assert cv.drift_ == fitted.drift_
+    later = fitted.evaluate(a_log(3).slice(0, 500))
+    assert later.learned_from == "no"
+    assert not any("mean over the log" in limit for limit in later.limits)
+
+
+def test_one_row_is_not_explained(fitted: HierOPO) -> None:
+    assert str(fitted.explain(0))
+    with pytest.raises(InputError, match="coefficients drift"):
+        fitted.explain(0, log=a_log())
+
+
+@pytest.mark.parametrize(
+    ("settings", "columns", "reason"),
+    [
+        ({"task_cov": "diag"}, {}, "under the crossed prior only"),
+        ({}, {"levels": ["region"]}, "groups or metadata"),
+        ({"logging": "frozen"}, {}, "choices of the incumbent"),
+        ({}, {"precision": "sure"}, "rows have precisions"),
+        ({}, {"cluster": "visit"}, "rows form clusters"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::hieropo.HieropoWarning")
+def test_it_says_why_it_does_not_look(settings: Any, columns: Any, reason: str) -> None:
+    table = a_log(rows=12)
+    n = len(table)
+    table = table.append_column("region", pa.array(np.asarray(table["site"]) % 4))
+    table = table.append_column("sure", pa.array(np.where(np.arange(n) % 2, 1.0, 2.0)))
+    table = table.append_column("visit", pa.array(np.arange(n) // 3))
+    learner = HierOPO(**{"logging": "random", **settings}).fit(table, **ROLES, **columns)
+    assert learner.drift_ is None
+    assert reason in learner.summary().note
+
+
+@pytest.mark.filterwarnings("ignore::hieropo.HieropoWarning")
+def test_moments_and_few_times_tell_no_drift() -> None:
+    made = HierOPO(logging="random").fit(LogMoments.of(a_log(), **ROLES))
+    assert made.drift_ is None
+    assert "moments hold no times" in made.summary().note
+    table = a_log()
+    halves = table.set_column(3, "when", pa.array(np.round(table["when"].to_numpy() / 10)))
+    few = HierOPO(logging="random").fit(halves, **ROLES)
+    assert few.drift_ is None
+    assert "too few different times" in few.summary().note
+    one = HierOPO(logging="random").fit(halves.set_column(3, "when", pa.array(np.ones(len(table)))), **ROLES)
+    assert "too few different times" in one.summary().note
+
+
+def test_contexts_move_too() -> None:
+    context = HierOPO(logging="random").fit(a_log(), **ROLES, context=["pages"])
+    assert context.drift_ is not None
+    assert context.drift_.kappa > 0
+    assert np.isfinite(context.policy_.table.means).all()
+
+
+def test_other_words_are_refused() -> None:
+    with pytest.raises(InputError, match="drift='yes'; 'auto' or None is needed"):
+        HierOPO(drift="yes").fit(a_log(), **ROLES)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_the_command_takes_it(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    log = tmp_path / "log.parquet"
+    pq.write_table(a_log(), log)
+    columns = [
+        "--task",
+        "site",
+        "--action",
+        "offer",
+        "--reward",
+        "profit",
+        "--time",
+        "when",
+        "--logging",
+        "random",
+    ]
+    out = str(tmp_path / "policy")
+    fit = CliRunner().invoke(main, ["fit", str(log), "-o", out, *columns])
+    assert fit.exit_code == 0, fit.output
+    assert "counts half" in " ".join(fit.output.split())
+    none = CliRunner().invoke(main, ["fit", str(log), "-o", out, *columns, "--drift", "none"])
+    assert "counts half" not in " ".join(none.output.split())
+    wrong = CliRunner().invoke(
+        main, ["fit", str(log), "-o", out, *columns, "--drift", "none", "--algorithm", "pooled"]
+    )
+    assert wrong.exit_code == 2
