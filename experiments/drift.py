@@ -46,7 +46,7 @@ the head of `experiments/drift.py`. The seed is {seed}. After ± stands one Mont
 
 @dataclass(frozen=True)
 class World:
-    """What moves, and by which sd over the log.
+    """The process that makes logs: sds over the log of all that moves.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class World:
     noise : tuple of float
         Sds in the first and in the second half.
     turned : bool
-        Shares of the incumbent are turned round in the second half.
+        Shares of the incumbent are turned round in the second half; gains are over the mean of both.
     rows, columns : int
         Of a task; context columns N(0, 1) besides the intercept.
     """
@@ -152,7 +152,7 @@ def drawn(world: World, rng: np.random.Generator) -> Log:
     reward = mean + np.array(world.noise)[late] * normal(n)
     columns = {f"x{j}": x[:, j] for j in range(world.columns)}
     table = pa.table({"task": task, "action": action, "reward": reward, "time": time, **columns})
-    return Log(table, path[-1], np.bincount(task, minlength=m) / n, drawn_shares[1])
+    return Log(table, path[-1], np.bincount(task, minlength=m) / n, drawn_shares.mean(axis=0))
 
 
 def one_fit(world: World, log: Log, x: Array, drift: Any) -> Fit:

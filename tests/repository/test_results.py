@@ -361,6 +361,17 @@ def test_the_default_loses_hardly_anything_to_the_true_hierarchy(load) -> None:
 
 
 @pytest.mark.slow
+def test_the_first_log_of_interactions_that_walk_is_that_of_the_table(load) -> None:
+    """The table has sums over forty logs; these are the figures of the first, as they went into it."""
+    run = load("drift").one_run("interactions", 0)
+    assert run.best == pytest.approx(0.735030, abs=1e-5)
+    assert [run.none.gain, run.none.claimed] == pytest.approx([0.595116, 0.487073], abs=1e-3)
+    assert [run.auto.gain, run.auto.claimed] == pytest.approx([0.648270, 0.649881], abs=1e-3)
+    assert run.auto.found == (True, False)
+    assert not any(run.none.found)
+
+
+@pytest.mark.slow
 def test_the_first_log_of_tasks_that_are_unlike_the_others_is_that_of_the_table(load) -> None:
     """The table has sums over forty logs; these are the figures of the first, as they went into it."""
     run = load("odd_tasks").one_run("odd", 0)

@@ -85,7 +85,7 @@ class PeriodSums:
 
 
 class UnitFactors(NamedTuple):
-    """What the rows of units tell of their coefficients at one end of the log, the walk integrated out.
+    """Information of the rows of units about their coefficients at one end of the log, the walk integrated out.
 
     Column 0 of ``scores`` and ``products`` is the reward, column t the level of period t; or column 1 that of all
     periods, where levels do not move.

@@ -46,7 +46,7 @@ _SHARES = np.array([0.05, 0.3, 1.0])  # M_0 in units of M without drift
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """How fast interactions of tasks and actions, and levels of tasks, move.
+    """The rates at which interactions of tasks and actions, and levels of tasks, move.
 
     Attributes
     ----------
