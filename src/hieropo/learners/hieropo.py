@@ -86,6 +86,7 @@ from hieropo.rows.batches import Roles
 from hieropo.rows.keys import Unseen
 
 Pessimism = float | Literal["cv"] | None
+
 _NEW_ACTIONS = (
     "partial_fit keeps the actions of the first log, unless the crossed prior lets them borrow from each other and no "
     "feature map or hierarchy was given. To learn new ones, call fit with the rows of both logs, or with "
@@ -148,9 +149,8 @@ class HierOPO(Fitted, Estimator):
         where the log is ten to one for them. A number (2 to 6) says how many kinds there are. "one": all tasks vary
         around one mean. It is looked for in logs of 8 to 300 tasks in memory, without levels and metadata.
     drift : {"auto", None}
-        "auto": where a column of times is named (``time=``), coefficients of a task and action, and levels of tasks,
-        walk in time if the log is ten to one for it. They are then those at the end of the log, and older rows count
-        less. It needs the crossed prior, without groups, metadata and clusters. None: they do not move.
+        With the crossed prior: "auto" lets effects of actions in tasks, and levels of tasks, walk in time where a
+        column of times is named (``time=``) and the log is ten to one for it. Policies are of the end of the log.
     roles : mapping, optional
         Columns by role, as the parameters of :meth:`fit` name them, for use as a scikit-learn estimator:
         ``HierOPO(roles={"task": "store", "action": "offer"}).fit(X, y)``. Columns named in a fit come first.
@@ -320,14 +320,10 @@ class HierOPO(Fitted, Estimator):
         self._check_roles(roles, settings)
         opened = opened_log(log, self.features, rereadable=True, lenient=bad_rows is not None)
 
-        def read(
-            design: Design,
-        ) -> tuple[Design, LogStatistics | None, TimesOfRows | None, FeatureMap, PassResult]:
-            check_log(
-                design.source, design.roles, lenient=bad_rows is not None
-            )  # before a pass finds the actions
+        def read(design: Design) -> tuple[Design, LogStatistics | None, TimesOfRows, FeatureMap, PassResult]:
+            check_log(design.source, design.roles, lenient=bad_rows is not None)  # before the pass
             statistics = PassStatistics(design.source, design.roles)
-            times = None if roles.time is None else TimesOfRows(roles.time)
+            times = TimesOfRows(roles.time)
             features, summed = features_and_sums(
                 design.source,
                 design.choice,
@@ -335,7 +331,7 @@ class HierOPO(Fitted, Estimator):
                 lambda features: self._per_action(features, design.roles, settings),
                 rejects=bad_rows,
                 checkpoint=checkpoint,
-                reducers=[statistics] if times is None else [statistics, times],
+                reducers=[statistics, times],
             )
             return design, statistics.collected(), times, features, summed
 
@@ -349,8 +345,8 @@ class HierOPO(Fitted, Estimator):
         self._seconds = {"reading": perf_counter() - start}
         if not has_origin(self.features):
             moments, features = at_final_origin(moments, features)
-        times = times if times is not None and times.rows == summed.sketch.rows else None
-        reads = further_reads(self.likelihood, source, roles, features, moments, bad_rows, times)
+        further = self.likelihood, source, roles, features, moments, bad_rows
+        reads = further_reads(*further, times if times.rows == summed.sketch.rows else None)
         self._learn(moments, features, roles, summed.task_levels, summed.sketch, settings, reads=reads)
         if self.pessimism == "cv":
             from hieropo.evaluation.entry import best_pessimism, subject_of
@@ -651,12 +647,10 @@ class HierOPO(Fitted, Estimator):
             findings = (*findings, incumbent.used(roles, gain))
         elif self.logging == "unknown" and settings.logging != "random" and isinstance(moments, Moments):
             findings += raise_or_warn(of_learning(moments, features, roles, learned, self._collected))
-        moved = followed(
+        learned, moments, self.drift_, self._still_because = followed(
             learned, moments, roles, settings, reads, sites,
             lambda at_end: self.learned_from(at_end, features, task_levels, settings),
         )  # fmt: skip
-        learned, moments = moved.learned, moved.moments
-        self.drift_, self._still_because = moved.drift, moved.still_because
         posterior = learned.posterior
         policy = LCBPolicy(
             posterior.population if isinstance(posterior, PosteriorInShards) else posterior, features,

@@ -31,11 +31,11 @@ class TimesOfRows:
 
     Parameters
     ----------
-    column : str
-        That of times.
+    column : str or None
+        That of times; without one the sample is empty.
     """
 
-    def __init__(self, column: str) -> None:
+    def __init__(self, column: str | None) -> None:
         self.column = column
         self.rows = 0
         self._samples: list[tuple[Array, int]] = []
@@ -74,6 +74,8 @@ class _TimesOfPart:
 
     def add(self, rows: CheckedRows) -> None:
         """Add the next rows of the part."""
+        if self._whole.column is None:
+            return
         if rows.batch is not None:
             time = rows.batch.time
         else:
