@@ -73,11 +73,12 @@ def _still_because(
     """Return why coefficients are taken as constant in time, without a look at times; "" where there is no reason."""
     if roles.time is None or settings.drift is None:
         return "not asked"
-    if not isinstance(learned.hierarchy, CrossedHierarchies):
-        return "likelihood" if isinstance(learned.hierarchy, TwoPartHierarchies) else "prior"
-    levels, metadata = learned.hierarchy.levels, learned.hierarchy.metadata
+    hierarchy: Any = learned.hierarchy
+    if not isinstance(hierarchy, CrossedHierarchies):
+        return "likelihood" if isinstance(hierarchy, TwoPartHierarchies) else "prior"
+    levels, metadata = hierarchy.levels, hierarchy.metadata
     reasons: tuple[tuple[Still, bool], ...] = (
-        ("choices", uses_choices(learned.hierarchy)),
+        ("choices", uses_choices(hierarchy)),
         ("groups", bool(levels) or metadata is not None),
         ("clusters", reads.clusters is not None),
         ("likelihood", sites is not None),

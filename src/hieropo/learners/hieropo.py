@@ -325,14 +325,10 @@ class HierOPO(Fitted, Estimator):
             statistics = PassStatistics(design.source, design.roles)
             times = TimesOfRows(roles.time)
             features, summed = features_and_sums(
-                design.source,
-                design.choice,
-                design.roles,
+                design.source, design.choice, design.roles,
                 lambda features: self._per_action(features, design.roles, settings),
-                rejects=bad_rows,
-                checkpoint=checkpoint,
-                reducers=[statistics, times],
-            )
+                rejects=bad_rows, checkpoint=checkpoint, reducers=[statistics, times],
+            )  # fmt: skip
             return design, statistics.collected(), times, features, summed
 
         design, self._collected, times, features, summed = read_design(
