@@ -91,7 +91,7 @@ class TestFit:
     def test_rewards_below_zero_are_refused(self) -> None:
         task, action, revenue = revenues()
         revenue[7] = -3.0
-        with pytest.raises(InputError, match=r"1 rewards are below 0, the least -3"):
+        with pytest.raises(InputError, match=r"1 reward is below 0, the least -3"):
             HierOPO(logging="random", likelihood="two-part").fit(table(task, action, revenue), **ROLES)
 
     def test_gamma_amounts_are_a_warning(self) -> None:

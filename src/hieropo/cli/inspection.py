@@ -82,6 +82,8 @@ def facts_of(about: dict[str, Any], directory: str) -> list[list[str]]:
             facts.append(
                 ["likelihood", f"{provenance['sites']['name']}: sums and noise are of pseudo-rewards"]
             )
+        if about["two_part"]:
+            facts.append(["likelihood", about["two_part"]])
         if about["noise_of_tasks"]:
             facts.append(["noise of tasks", about["noise_of_tasks"]])
         facts.append(["uncertainty", _UNCERTAINTY[about["uncertainty"]].format(about["hierarchies"])])

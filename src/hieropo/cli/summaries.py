@@ -9,9 +9,11 @@ from hieropo._utils.packed import unpack
 from hieropo._utils.text import counted, whole
 from hieropo.errors import InputError, UnknownTaskError
 from hieropo.estimation.crossed.mixture import CrossedHierarchies, condition_hierarchies
+from hieropo.estimation.crossed.two_part import TwoPartHierarchies
 from hieropo.estimation.hyper.corrected import HyperError
 from hieropo.estimation.hyper.intervals import estimates, level_name
 from hieropo.estimation.hyper.mixed import HyperDraws
+from hieropo.estimation.two_part import two_part_note
 from hieropo.learners.population import noise_of_tasks, parts_of, verdict_of_parts, verdict_of_spreads
 from hieropo.learners.saving import noise_identified
 from hieropo.model.crossed.task_noise import mean_noise
@@ -47,6 +49,7 @@ def summary(stored: Any) -> dict[str, Any]:
         "gate": _gate(policy),
         "noise_sd": None if hierarchy is None else _estimates(stored)["noise sd"],
         "noise_of_tasks": noise_of_tasks(hierarchy) if isinstance(hierarchy, CrossedHierarchies) else "",
+        "two_part": two_part_note(hierarchy) if isinstance(hierarchy, TwoPartHierarchies) else "",
         "log_evidence": stored.log_evidence,
         "levels": [level.name for level in getattr(hierarchy, "levels", ())],
         "crossed": _crossed(stored),

@@ -8,6 +8,7 @@ from scipy.special import digamma, gammaln, polygamma
 from scipy.stats import levene
 
 from hieropo._utils.arrays import Array, Codes
+from hieropo._utils.text import counted
 from hieropo.errors import InputError, warn
 from hieropo.estimation.crossed.two_part import FEWEST, TwoPartHierarchies
 from hieropo.estimation.sites import LogRows, SiteFit
@@ -125,12 +126,12 @@ def fit_two_part(rows: LogRows, learn: Learn) -> SiteFit:
         Logarithms of amounts have another spread in some actions, so that means are not as they are; or amounts are
         rather normal or gamma than lognormal.
     """
-    below = rows.reward < 0.0
-    if below.any():
+    n = int((rows.reward < 0.0).sum())
+    if n:
         raise InputError(
-            f"{int(below.sum())} rewards are below 0, the least {rows.reward.min():.6g}. likelihood='two-part' is for "
-            "rewards that are 0 or an amount above 0, whose logarithm it takes. Set likelihood='gaussian', or take "
-            "refunds and costs off the amounts before."
+            f"{counted(n, 'reward')} {'is' if n == 1 else 'are'} below 0, the least {rows.reward.min():.6g}. "
+            "likelihood='two-part' is for rewards that are 0 or an amount above 0, whose logarithm it takes. Set "
+            "likelihood='gaussian', or take refunds and costs off the amounts before."
         )
     moments = rows.with_positive()
     learned = learn(moments, None)
@@ -157,7 +158,7 @@ def two_part_note(hierarchies: TwoPartHierarchies) -> str:
     return (
         f"Rewards are learned in two parts: {100 * scale.share:.3g} % are above 0, and the logarithms of these are "
         f"compared. Actions change how often a reward is above 0 with probability {whether:.2g}, and how large it is "
-        f"then with {amounts:.2g}. Standard deviations above are of both parts together."
+        f"then with {amounts:.2g}. Standard deviations are of both parts together."
     )
 
 
