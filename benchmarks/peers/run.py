@@ -278,24 +278,32 @@ def estimators(python: str) -> dict:
     return record.read("off_policy")["results"]
 
 
-def taken_from(results: dict, earlier: Path | None) -> dict | None:
+def taken_from(results: dict, tools: dict, earlier: Path | None) -> dict | None:
     """Take what this run did not reach from the record of an earlier run of the same logs; say which run that is.
 
     A world has the same logs by seed in every run, so that pairs of methods stay pairs.
     """
     if earlier is None:
         return None
-    document, count = json.loads(earlier.read_text(encoding="utf-8")), 0
-    for name, before in document["results"]["methods"].items():
-        mine = results.get(name)
-        if mine is None:
-            continue
-        mine["capabilities"] = mine["capabilities"] or before["capabilities"]
-        for kind in ("worlds", "scale"):
-            for world, entry in before[kind].items():
-                if "error" not in entry and mine[kind].get(world, {}).get("error") in UNREACHED:
-                    mine[kind][world], count = entry, count + 1
-    return {"made": document["made"], "seeds": document["results"]["plan"]["seeds"], "cells": count}
+    document = json.loads(earlier.read_text(encoding="utf-8"))
+    before = document["results"]
+    for name in tools.keys() & before["tools"].keys():
+        if not tools[name].get("version"):
+            tools[name] = {**before["tools"][name], "methods": tools[name]["methods"]}
+    both = results.keys() & before["methods"].keys()
+    cells = sum(filled(results[name], before["methods"][name]) for name in both)
+    return {"made": document["made"], "seeds": before["plan"]["seeds"], "cells": cells}
+
+
+def filled(mine: dict, before: dict) -> int:
+    """Fill what a method did not reach with results of an earlier run; return the number of worlds and sizes."""
+    mine["capabilities"] = mine["capabilities"] or before["capabilities"]
+    count = 0
+    for kind in ("worlds", "scale"):
+        for world, entry in before[kind].items():
+            if "error" not in entry and mine[kind].get(world, {}).get("error") in UNREACHED:
+                mine[kind][world], count = entry, count + 1
+    return count
 
 
 def arguments() -> argparse.Namespace:
@@ -355,7 +363,7 @@ def main() -> None:
         if of_paper.folders:
             found["worlds"] |= movies[method.name].result()["worlds"]
         results[method.name] = {**found, "scale": large[method.name].result()}
-    taken = taken_from(results, given.earlier)
+    taken = taken_from(results, tools, given.earlier)
     for method in methods:
         results[method.name]["lines"] = user_lines(method.tool.adapter, method.tool.methods[method.name])
     obp = next((method.python for method in methods if method.tool.environment == "sb-obp"), None)

@@ -156,11 +156,14 @@ def test_cells_that_a_run_did_not_reach_are_those_of_an_earlier_one(load: Load, 
         "worlds": {"a": {"n": 1}, "b": {"n": 1}},
         "scale": {"c": {"n": 1}},
     }
-    document = {"made": "then", "results": {"plan": {"seeds": 5}, "methods": {"m": before, "gone": before}}}
+    document = {"made": "then", "results": {"plan": {"seeds": 5}, "methods": {"m": before, "gone": before},
+                                                "tools": {"t": {"methods": ["m"], "version": "1"}}}}  # fmt: skip
     (tmp_path / "peers.json").write_text(json.dumps(document))
     mine = {"m": {"capabilities": None, "worlds": {"a": {"error": "not run"}, "b": {"error": "KeyError: 3"}},
                   "scale": {"c": {"n": 2}}}}  # fmt: skip
-    assert run.taken_from(mine, tmp_path / "peers.json") == {"made": "then", "seeds": 5, "cells": 1}
+    tools = {"t": {"methods": ["m", "new"]}}
+    assert run.taken_from(mine, tools, tmp_path / "peers.json") == {"made": "then", "seeds": 5, "cells": 1}
+    assert tools == {"t": {"methods": ["m", "new"], "version": "1"}}
     assert mine["m"] == {
         "capabilities": {"x": "yes"}, "worlds": {"a": {"n": 1}, "b": {"error": "KeyError: 3"}}, "scale": {"c": {"n": 2}}
     }  # fmt: skip
