@@ -301,7 +301,8 @@ def filled(mine: dict, before: dict) -> int:
     count = 0
     for kind in ("worlds", "scale"):
         for world, entry in before[kind].items():
-            if "error" not in entry and mine[kind].get(world, {}).get("error") in UNREACHED:
+            unreached = mine[kind].get(world, {}).get("error") in UNREACHED
+            if unreached and entry.get("error") not in UNREACHED:
                 mine[kind][world], count = entry, count + 1
     return count
 
