@@ -22,8 +22,8 @@ class Tool:
         File in ``requirements``; None: the environment of hieropo.
     distribution, module : str
         Measured by their installed size and their import.
-    slow : bool
-        Its methods run after the others.
+    slow : tuple of str
+        Methods that run after the others, with the limits of slow ones.
     """
 
     adapter: str
@@ -31,13 +31,13 @@ class Tool:
     environment: str | None
     distribution: str
     module: str
-    slow: bool = False
+    slow: tuple[str, ...] = ()
 
 
 TOOLS = {
     "hieropo": Tool(
         "with_hieropo", {OURS: "Default", "HierOPO, spreads='auto'": "Spreads"}, None, "hieropo",
-        "hieropo.learners.hieropo",
+        "hieropo.learners.hieropo", slow=("HierOPO, spreads='auto'",),
     ),
     "numpy": Tool("with_numpy", {"James-Stein by action": "JamesStein"}, None, "numpy", "numpy"),
     "SQL (DuckDB)": Tool(
@@ -72,16 +72,16 @@ TOOLS = {
     ),
     "EconML": Tool(
         "with_econml", {"EconML, DRPolicyForest": "Forest", "EconML, DRPolicyTree": "Tree"}, "econml", "econml",
-        "econml.policy", slow=True,
+        "econml.policy", slow=("EconML, DRPolicyForest", "EconML, DRPolicyTree"),
     ),
     "mixedlm-rs": Tool(
         "with_mixed_models", {"mixedlm-rs, BLUPs by hand": "Blup"}, "mixedlm-rs", "mixedlm-rs", "mixedlm_rs"
     ),
     "statsmodels": Tool(
         "with_mixed_models", {"statsmodels MixedLM, BLUPs by hand": "Blup"}, "statsmodels", "statsmodels",
-        "statsmodels.regression.mixed_linear_model", slow=True,
+        "statsmodels.regression.mixed_linear_model", slow=("statsmodels MixedLM, BLUPs by hand",),
     ),
-    "lme4": Tool("with_lme4", {"lme4, BLUPs by hand": "Blup"}, None, "", "numpy", slow=True),
+    "lme4": Tool("with_lme4", {"lme4, BLUPs by hand": "Blup"}, None, "", "numpy", slow=("lme4, BLUPs by hand",)),
 }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 class Plan:
     """Seeds, halves and limits of a run.
 
-    CPU seconds for a log of values, for all logs of values of a method, the same two of a slow tool, and for a log of
+    CPU seconds for a log of values, for all logs of values of a method, the same two of a slow method, and for a log of
     the scale; memory in GB.
     """
 
@@ -23,8 +23,8 @@ class Plan:
     resume: bool = False
     assemble: bool = False
 
-    def for_tool(self, *, slow: bool) -> "Plan":
-        """Return the plan of a tool, with the limits of slow ones where it is one."""
+    def for_method(self, *, slow: bool) -> "Plan":
+        """Return the plan of a method, with the limits of slow ones where it is one."""
         return replace(self, seconds=self.slow_seconds, budget=self.slow_budget) if slow else self
 
     def worlds(self, of: dict) -> list[str]:
@@ -58,8 +58,8 @@ LIMITS = {
     "halves": "halves",
     "seconds": "CPU s for a log of values",
     "budget": "CPU s for all logs of values of a method",
-    "slow_seconds": "CPU s for a log of values in slow tools",
-    "slow_budget": "CPU s for all logs of values of a method of slow tools",
+    "slow_seconds": "CPU s for a log of values in slow methods",
+    "slow_budget": "CPU s for all logs of values of a slow method",
     "scale_seconds": "CPU s for a log of the scale",
 }
 

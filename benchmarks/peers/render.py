@@ -410,10 +410,10 @@ def unreached(results: Results) -> list[str]:
 def about(document: Results) -> str:
     """Head of the page: which run this is, of which versions, on which processor, under which load."""
     plan = document["results"]["plan"]
-    slow = ", ".join(name for name, tool in TOOLS.items() if tool.slow)
+    slow = "; ".join(name for tool in TOOLS.values() for name in tool.slow)
     limits = (
         f"{plan['seconds']} CPU s for a log of values and {plan['budget']} for all of a method "
-        f"({plan['slow_seconds']} and {plan['slow_budget']} for {slow}, which are slow), "
+        f"({plan['slow_seconds']} and {plan['slow_budget']} for those that are slow: {slow}), "
         f"{plan['scale_seconds']} for a log of the scale, {plan['memory']} GB"
     )
     kind = (

@@ -45,6 +45,11 @@ class Method:
     tool: Tool
     python: str
 
+    @property
+    def slow(self) -> bool:
+        """Return True where the method has the limits of slow ones."""
+        return self.name in self.tool.slow
+
 
 def job(method: Method, folders: list[Path], work: Path, label: str, **limits: object) -> dict:
     """Run an adapter on some logs in a process of its own, and return its record."""
@@ -152,7 +157,7 @@ class Logs:
 
 def values(method: Method, plan: Plan, work: Path, logs: Logs, **more: object) -> dict:
     """Run a method on all logs of values, the first seed of each world first, and judge it."""
-    plan = plan.for_tool(slow=method.tool.slow)
+    plan = plan.for_method(slow=method.slow)
     found = job(method, logs.in_order, work, logs.label, budget=plan.budget, limit=plan.seconds,
                 memory=plan.memory, resume=plan.resume, assemble=plan.assemble, **more)  # fmt: skip
     result: dict = {"capabilities": found.get("capabilities"), "error": found.get("error"), "worlds": {}}
@@ -350,7 +355,7 @@ def main() -> None:
     with ThreadPoolExecutor(given.processes) as pool:
         trials, in_turn = (
             str(work / "logs" / "capabilities"),
-            sorted(methods, key=lambda method: method.tool.slow),
+            sorted(methods, key=lambda method: method.slow),
         )
         for method in in_turn if of_paper.folders else ():
             movies[method.name] = pool.submit(values, method, plan, work, of_paper, features=True)

@@ -125,8 +125,8 @@ def test_the_page_says_where_a_plan_was_cut(load: Load) -> None:
         "10 seeds in place of 20",
         "180 CPU s for a log of the scale in place of 900",
     ]
-    assert cut.for_tool(slow=True).seconds == cut.slow_seconds
-    assert cut.for_tool(slow=False) is cut
+    assert cut.for_method(slow=True).seconds == cut.slow_seconds
+    assert cut.for_method(slow=False) is cut
 
 
 def test_a_log_that_must_take_too_long_is_not_tried(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
