@@ -218,9 +218,9 @@ def scale(method: Method, plan: Plan, work: Path, folders: dict[str, list[Path]]
             found = job(method, [folder], work, name, limit=plan.scale_seconds, memory=plan.memory,
                         resume=plan.resume, assemble=plan.assemble)  # fmt: skip
         entry = found["logs"][0] if found["logs"] else {"error": found.get("error", "no result")}
-        failed = "error" in entry
-        results[name] = {"error": entry["error"]} if failed else simulated_result([entry])
-        if not failed:
+        failed = entry.get("error", UNREACHED[0]) not in UNREACHED
+        results[name] = {"error": entry["error"]} if "error" in entry else simulated_result([entry])
+        if "error" not in entry:
             rows, spent = entry["rows"], entry["fit_seconds"] + entry["decide_seconds"]
     return results
 

@@ -65,5 +65,15 @@ class Movies:
         return self.learner.predict(requests.table, eligible="offered")
 
 
+class NoSpreads(Movies):
+    """Spreads are of the crossed prior, which has no features of actions."""
+
+    def fit(self, log: Log) -> None:
+        raise NotImplementedError("spreads need the crossed prior")
+
+
 if __name__ == "__main__":
-    run({"HierOPO": Default, "HierOPO, spreads='auto'": Spreads}, {"HierOPO": Movies})
+    run(
+        {"HierOPO": Default, "HierOPO, spreads='auto'": Spreads},
+        {"HierOPO": Movies, "HierOPO, spreads='auto'": NoSpreads},
+    )
