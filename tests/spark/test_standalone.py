@@ -42,7 +42,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield started
 
 
-def test_two_workers_sum_files_and_rows_and_decide(cluster: Any, tmp_path: Path) -> None:
+def test_two_workers_sum_files_and_decide(cluster: Any, tmp_path: Path) -> None:
     import hieropo.spark
 
     (tmp_path / "log").mkdir()
@@ -54,8 +54,6 @@ def test_two_workers_sum_files_and_rows_and_decide(cluster: Any, tmp_path: Path)
     )
     check_equal(files.joined(), expected)
     frame = cluster.read.parquet(str(tmp_path / "log"))
-    rows = hieropo.spark.moments(frame, out=tmp_path / "rows", shards=2, **CONTEXT)
-    check_equal(rows.joined(), expected)
     HierOPO().fit(files).save(tmp_path / "policy")
     decided = hieropo.spark.decide(frame, tmp_path / "policy", id=["store", "visits"]).toArrow()
     wanted = HierOPO().fit(expected).decide(TABLE, id=["store", "visits"]).table
