@@ -1,7 +1,8 @@
 """Sums by DuckDB's SQL beside the pass over the same Parquet files; with --spark those of Spark beside its scan.
 
     python benchmarks/warehouse.py --rows 2000000 --tasks 50000
-    python benchmarks/warehouse.py --rows 4000000 --tasks 100000 --spark
+    python benchmarks/warehouse.py --rows 4000000 --tasks 25000 --spark sums
+    python benchmarks/warehouse.py --rows 4000000 --tasks 25000 --spark answers
 
 Spark needs the extra spark and a Java runtime. The files are made up in a temporary folder, and removed.
 """
@@ -20,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import record
 
-from hieropo import HierOPO, LogMoments, load_policy
+from hieropo import HierOPO, LogMoments, load_learner
 
 FILES = 8
 SHARDS = 16  # of the fit
@@ -124,7 +125,7 @@ def decisions(spark: Any, rows: int, tasks: int, rounds: int) -> list[dict[str, 
         given = {"task": "task", "action": "offer", "reward": "reward", "context": ["x"]}
         HierOPO(task_cov="full", uncertainty="plug-in").fit(f"{folder}/log", **given).save(f"{folder}/policy")
         policy, frame = (
-            load_policy(f"{folder}/policy"),
+            load_learner(f"{folder}/policy"),
             spark.read.parquet(f"{folder}/log").select("task", "x"),
         )
         ways = {
@@ -163,22 +164,27 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--tasks", type=int, default=50_000)
     parser.add_argument("--dims", type=int, nargs="*", default=[10, 20])
-    parser.add_argument("--spark", action="store_true")
-    parser.add_argument("--many", type=int, default=1_000_000, help="tasks of a second log on Spark")
+    parser.add_argument("--spark", choices=["sums", "answers"])
+    parser.add_argument(
+        "--many", type=int, default=250_000, help="tasks of a second log on Spark, and of a fit"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     sizes = {"rows": args.rows, "tasks": args.tasks}
     if args.spark:
         spark, dim = session(), args.dims[0]
-        logs = [
-            {"tasks": tasks, "runs": on_spark(spark, args.rows, tasks, dim, args.rounds)}
-            for tasks in (args.tasks, args.many)
-        ]
-        decided = decisions(spark, args.rows, args.tasks, args.rounds)
-        fitted = fits(spark, args.many, dim, 1)
+        if args.spark == "sums":
+            logs = [
+                {"tasks": tasks, "runs": on_spark(spark, args.rows, tasks, dim, args.rounds)}
+                for tasks in (args.tasks, args.many)
+            ]
+            record.finish("warehouse", {"rows": args.rows, "dim": dim, "logs": logs}, part="spark sums")
+        else:
+            runs = decisions(spark, args.rows, args.tasks, args.rounds)
+            fitted = fits(spark, args.many, dim, 1)
+            results = {"rows": args.rows, "decisions": runs, "fits": fitted}
+            record.finish("warehouse", results, part="spark answers")
         spark.stop()
-        results = {"rows": args.rows, "dim": dim, "logs": logs, "decisions": decided, "fits": fitted}
-        record.finish("warehouse", results, part="spark")
     else:
         record.finish(
             "warehouse", {**sizes, "runs": in_duckdb(args.rows, args.tasks, args.dims)}, part="duckdb"

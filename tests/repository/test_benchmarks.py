@@ -121,10 +121,12 @@ def documents() -> dict[str, dict[str, Any]]:
         },
         "warehouse": {
             "duckdb": {"rows": 9, "tasks": 2, "runs": [{"dim": 10, "pass": point(), "duckdb": point(2.0)}]},
-            "spark": {
+            "spark sums": {
                 "rows": 9, "dim": 10,
                 "logs": [{"tasks": 2, "runs": [{"way": "scan", "clocks": [1.0]}, {"way": "files", "clocks": [3.0]}]}],
-                "decisions": [{"way": "one process", "clocks": [1.0]}, {"way": "spark", "clocks": [3.0]}],
+            },
+            "spark answers": {
+                "rows": 9, "decisions": [{"way": "one process", "clocks": [1.0]}, {"way": "spark", "clocks": [3.0]}],
                 "fits": {"tasks": 5, "shards": 2, "runs": [
                     {"way": "one process", "clocks": [1.0]}, {"way": "spark", "clocks": [3.0]},
                 ]},

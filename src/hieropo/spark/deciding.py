@@ -10,7 +10,8 @@ import pyarrow as pa
 from hieropo.errors import InputError
 from hieropo.learners.loading import load_learner
 from hieropo.logs.arrow.arrays import decoded
-from hieropo.spark.workers import check_workers, nonempty, prepare_worker, session_of
+from hieropo.logs.arrow.log_source import BATCH_ROWS, regroup
+from hieropo.spark.workers import check_workers, prepare_worker, session_of
 
 
 def decide(
@@ -62,7 +63,7 @@ def decide(
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         prepare_worker()
-        for batch in nonempty(batches):
+        for batch in regroup(batches, BATCH_ROWS):  # those of Spark have 10,000 rows
             table = _decided(location, batch, given)
             plain = [
                 decoded(table.column(name).combine_chunks()).cast(schema.field(name).type)
