@@ -88,6 +88,15 @@ class TestStudentErrors:
         )
         assert robust < 0.85 * usual
 
+    def test_the_two_steps_of_a_large_log_give_about_the_same(
+        self, fitted: HierOPO, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("hieropo.estimation.robust._LARGE", 1000)
+        large = HierOPO(logging="random", likelihood="robust").fit(a_log()[0], **ROLES).posterior_.table()
+        table = fitted.posterior_.table()
+        away = (large.means - table.means)[:, :, 0] / np.sqrt(table.covs[:, :, 0])
+        assert np.sqrt(np.square(away).mean()) < 0.1
+
     def test_normal_errors_give_the_gaussian_fit(self) -> None:
         log, _ = a_log(noise="normal")
         robust, usual = (

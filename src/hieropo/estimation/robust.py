@@ -53,6 +53,7 @@ _GAUSSIAN = 100.0  # degrees
 _PIECE = 2**14  # rows worked on together, while they are in the cache
 _SAMPLE = 2**13  # rows that the law of errors is learned from
 _MOST_STEPS = 5
+_LARGE = 2**17  # rows
 _ENOUGH = 0.05  # root mean square change of means, in posterior standard deviations, at which the search ends
 _MOST_SHARE = 0.9  # of its posterior that a row makes at most, where it is left out
 _ITERATIONS = 50
@@ -396,13 +397,17 @@ class _Robust(NamedTuple):
 def _robust(rows: LogRows, learn: Callable[..., Any]) -> _Robust:
     """Repeat posterior, law of errors, pseudo-rewards and sums until the means stay.
 
-    The first posterior is of clipped rewards, and the second under the hierarchy that was learned from these.
+    The first posterior is of clipped rewards, and the second under the hierarchy that was learned from these. A
+    large log has two steps, at the posteriors under the central hierarchy.
     """
+    large, means = len(rows) > _LARGE, np.zeros(len(rows))
     reward = _clipped(rows)
     learned = learn(rows.sums(Sites(reward)), None)
     posterior = learned.posterior
-    mean, variance = rows.predicted(posterior)
-    for step in range(_MOST_STEPS):
+    for step in range(2 if large else _MOST_STEPS):
+        mean, variance = rows.predicted(posterior.central() if large else posterior)
+        if step > 1 and np.square(mean - means).mean() < _ENOUGH**2 * variance.mean():
+            break
         say(f"Learning the tails of the rewards, step {step + 1} ...")
         left = LeftOut.of(rows, posterior, reward, mean, variance)
         student = Student.of(left, rows.moments.n_actions)
@@ -414,9 +419,6 @@ def _robust(rows: LogRows, learn: Callable[..., Any]) -> _Robust:
         else:
             learned = learn(moments, None)
             posterior = learned.posterior
-        mean, variance = rows.predicted(posterior)
-        if step > 0 and np.square(mean - means).mean() < _ENOUGH**2 * variance.mean():
-            break
     asymmetry = Asymmetry.of(left, student)
     return _Robust(SiteFit(learned, moments, replace(rule, warning=asymmetry.warning)), student, asymmetry)
 
