@@ -643,7 +643,7 @@ class HierOPO(Fitted, Estimator):
             findings = (*findings, incumbent.used(roles, gain))
         elif self.logging == "unknown" and settings.logging != "random" and isinstance(moments, Moments):
             findings += raise_or_warn(of_learning(moments, features, roles, learned, self._collected))
-        learned, moments, self.drift_, self._still_because = followed(
+        learned, moments, drift, self._still_because = followed(
             learned, moments, roles, settings, reads, sites,
             lambda at_end: self.learned_from(at_end, features, task_levels, settings),
         )  # fmt: skip
@@ -657,6 +657,7 @@ class HierOPO(Fitted, Estimator):
         self.moments_ = moments
         self.cluster_correlation_ = correlation
         self.sites_ = sites
+        self.drift_ = drift
         self.features_ = features
         self.roles_ = roles
         self.hierarchy_ = learned.hierarchy

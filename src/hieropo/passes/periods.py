@@ -37,7 +37,7 @@ class TimesOfRows:
 
     def __init__(self, column: str | None) -> None:
         self.column = column
-        self.rows = 0
+        self.rows: int = 0
         self._samples: list[tuple[Array, int]] = []
         self._lock = Lock()
 

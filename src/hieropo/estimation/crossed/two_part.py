@@ -257,8 +257,13 @@ def _coupled(first: _Nodes, second: _Nodes) -> tuple[Codes, Array]:
 class SummedPart(OneHierarchy):
     """The sum of two independent posteriors, each under one hierarchy."""
 
+    moments: Moments
+    hierarchy: Any
+
     def __init__(self, moments: Moments, hierarchy: Any, first: Any, second: Any) -> None:
-        self.moments, self.hierarchy, self._both = moments, hierarchy, (first, second)
+        self.moments = moments
+        self.hierarchy = hierarchy
+        self._both = first, second
         self.log_evidence = float(first.log_evidence + second.log_evidence)
 
     @property
@@ -330,6 +335,8 @@ class TwoPartPosterior(CrossedMixture):
     """
 
     hierarchy: TwoPartHierarchies
+    conversion: CrossedMixture
+    amounts: CrossedMixture
     in_two_parts = True
 
     def __init__(self, moments: Moments, hierarchies: TwoPartHierarchies) -> None:

@@ -78,7 +78,8 @@ class LabelPosterior(OneHierarchy):
         self.moments = moments
         self.hierarchy = hierarchy
         self._units, self._propagated = units, propagated
-        self._basis, self.label_weights = basis, label_weights
+        self._basis = basis
+        self.label_weights: Array = label_weights
         constant = (moments.n_rows - moments.unit_dim) * np.log(2 * np.pi)
         constant += float(moments.rows.sum(axis=0) @ np.log(hierarchy.noise_var))
         self.log_evidence = propagated.log_evidence - 0.5 * float(constant - moments.log_precision.sum())
