@@ -264,7 +264,7 @@ class SummedPart(OneHierarchy):
         self.moments = moments
         self.hierarchy = hierarchy
         self._both = first, second
-        self.log_evidence = float(first.log_evidence + second.log_evidence)
+        self.log_evidence: float = float(first.log_evidence + second.log_evidence)
 
     @property
     def hyper(self) -> Gaussian:
