@@ -1,19 +1,20 @@
-"""Claims of the default where coefficients move in time, beside `HierOPO(drift=None)`, for which they do not.
+"""Claims of the default where coefficients drift in time, beside `HierOPO(drift=None)`, which takes them as constant.
 
     python experiments/drift.py                # writes docs/results/drift.md; about six minutes of CPU time
     python experiments/drift.py --share 0.05 --out /tmp/drift.md
 
 A log has 60 tasks with 100 rows on average (numbers uneven, as in `experiments/claims.py`) at times uniform in [0, 1],
 actions drawn with shares .4, .3, .2, .1, and noise of sd 1. Effects of actions, levels and interactions have the sds
-.2, .5 and .3 at time 0, and what a world names walks in 50 steps, by the sd named over the log. Policies act at the
-end: their gains over the incumbent are those of the coefficients of the last step, each task weighed by its rows. Both
-settings learn from the same logs.
+.2, .5 and .3 at time 0. The parts that the name of a world lists follow random walks of 50 steps; the number is the sd
+of their change over the log. Policies act at the end of the log: their gains over the incumbent are those of the
+coefficients of the last step, each task weighted by its rows. Both settings learn from the same logs.
 
-Value is the share of the way from the incumbent to the oracle, over all logs of a world together. "claimed / true" is
-the model's gain against the truth, summed over logs; "holds" is how often its 95 % interval holds the truth; "tasks" is
-the share of tasks in which the 95 % interval of the gain of the chosen action holds it; "harmed" is the share of the
-changed tasks that the 5 % gate lets through and in which the policy is truly worse. "found" is the share of logs in
-which interactions, and levels, are taken to move. A seed gives the same figures with any number of processes.
+Value is the true gain in % of the oracle's gain over the incumbent, over all logs of a world together. "claimed / true"
+is the model's gain over the true gain, both summed over logs. "holds" is the share of logs in which the 95 % interval
+of the gain of all tasks together covers the truth; "tasks" is the share of tasks in which the 95 % interval of the gain
+of the task covers the truth. "harmed" is, of the changed tasks that the 5 % gate lets through, the share in which the
+policy is truly worse. "found" is the share of logs in which drift of interactions, or of levels, is detected. A seed
+gives the same figures with any number of processes.
 """
 
 import os
@@ -46,7 +47,7 @@ the head of `experiments/drift.py`. The seed is {seed}. After ± stands one Mont
 
 @dataclass(frozen=True)
 class World:
-    """The process that makes logs: sds over the log of all that moves.
+    """The process that makes logs: sds of the changes over the log.
 
     Parameters
     ----------
@@ -225,7 +226,7 @@ def row(name: str, runs: list[Run]) -> dict[str, str]:
 
 def main() -> None:
     """Make all runs and write the table."""
-    head = ["# Coefficients that move in time", INTRODUCTION.format(seed=SEED)]
+    head = ["# Coefficients that drift in time", INTRODUCTION.format(seed=SEED)]
     one_table(__doc__, OUT, one_run, dict.fromkeys(WORLDS, RUNS), row, head)
 
 

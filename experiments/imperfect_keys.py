@@ -5,12 +5,15 @@
 
 Logs are those of "drawn from the model" in `experiments/claims.py`: 60 tasks with 25 rows, four actions, noise of sd 1,
 with interactions of sd .5. A row has the key of its task with probability rho, else that of any other task, each as
-likely. HierOPO takes the key as the task. By derivation, effects of a key are then those of its task times
-rho - (1 - rho) / (m - 1), the "factor", around the mean over tasks. "measured" is the slope of the rewards on the true
-effects of actions in the task of the key, over that with the true key. Decisions are made in two ways:
-for rows whose key is wrong as often, and for rows of a known task. Values are in % of the way from the incumbent to the
-oracle that knows the task, each task weighed by its rows; "claimed / true" is the model's gain against the truth of
-each. A seed gives the same figures with any number of processes.
+likely. HierOPO takes the key as the task. By derivation, effects of a key are then those of its task times the
+"factor", rho - (1 - rho) / (m - 1), around the mean over tasks. "measured" is the same factor in the logs: the slope of
+the rewards on the true effects of actions in the task of the key, over that slope with the true key.
+
+Each policy is judged in two ways: on new rows whose key is wrong as often ("rows of a key"), and on new rows whose
+task is known ("rows of a task"). Value is the true gain in % of the gain of the oracle, which knows the task, over the
+incumbent; each task is weighted by its rows. "claimed / true" is the model's gain over the true gain, and "holds" is
+the share of logs in which its 95 % interval covers the truth. A seed gives the same figures with any number of
+processes.
 """
 
 import os

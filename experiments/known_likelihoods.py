@@ -4,11 +4,16 @@
     python experiments/known_likelihoods.py --share 0.2 --out /tmp/known_likelihoods.md
 
 Logs are those of `experiments/claims.py`, and two more worlds. Three policies choose for each task the action of the
-largest posterior mean: "default", `HierOPO()`; "own", the posterior of the Bernoulli or Poisson likelihood on its link
-scale by Laplace's approximation, the mean by quadrature, which knows all standard deviations and the mean; and
-"linear", the Gaussian posterior of the mean rewards, which knows their variances and the noise, as they are on this
-scale. So "own less linear" is all that the likelihood adds where nothing has to be learned. Value is in % of the
-way from the incumbent to the oracle; "claimed / true" is the gain by the posterior mean against the truth.
+largest posterior mean.
+
+- "default" is `HierOPO()`.
+- "own" uses the Bernoulli or Poisson likelihood, the one of the rewards, on its link scale: the posterior by Laplace's
+  approximation, the mean by quadrature. It is given the true standard deviations and the true mean.
+- "linear" uses the Gaussian posterior of the mean rewards. It is given their true variances and the true noise.
+
+So "own less linear" is the gain by the likelihood alone, where no hyper-parameter has to be learned, and "linear less
+default" is the loss by learning them. Value is the true gain in % of the oracle's gain over the incumbent; "claimed /
+true" is the gain by the posterior mean over the true gain.
 """
 
 import os
@@ -41,7 +46,7 @@ WORLDS = {
 }
 METHODS = ("default", "linear", "own")
 INTRODUCTION = """\
-What a Bernoulli or Poisson likelihood could add to the Gaussian one; the columns are explained at the head of
+The possible gain of a Bernoulli or Poisson likelihood over the Gaussian one; the columns are explained at the head of
 `experiments/known_likelihoods.py`. The seed is {seed}. After ± stands one Monte Carlo standard error.
 """
 
@@ -160,7 +165,7 @@ def row(name: str, runs: list[Run]) -> dict[str, str]:
 
 def main() -> None:
     """Make all runs and write the table."""
-    head = ["# What binary and count likelihoods could add", INTRODUCTION.format(seed=SEED)]
+    head = ["# The possible gain of binary and count likelihoods", INTRODUCTION.format(seed=SEED)]
     one_table(__doc__, OUT, one_run, dict.fromkeys(WORLDS, RUNS), row, head)
 
 

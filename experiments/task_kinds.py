@@ -7,10 +7,14 @@ Logs, policies, values and claims are those of `experiments/claims.py`: 60 tasks
 sd 1; both settings learn from the same logs. With kinds, a task is of each of three kinds with probability 1/3, and a
 kind has an effect of each action (the standard deviation is named), beside effects that differ between tasks of a
 kind, sd .1, and levels of tasks, sd .5. "used" is the share of the logs in which kinds are used, and "used, permuted"
-that with rewards permuted within tasks. Where they are not used, both settings give the same to the last bit, so that
-logs without kinds (and contexts) are judged by the truth only where they are. "harmed" is the share of the changed
-tasks that the 5 % gate lets through and in which the policy is truly worse; "right kind" that of the tasks which are of
-the kind that they are said to be, where kinds are used. A seed gives the same figures with any number of processes.
+the same with rewards permuted within tasks. Where kinds are not used, both settings give the same result to the last
+bit. So in worlds without kinds only the logs in which kinds are used are compared with the truth, and none of those
+with contexts; "logs judged" is their number. "right kind" is the share of the tasks whose most probable kind is their
+true kind, over logs in which kinds are used.
+
+"claimed / true" is the model's gain over the true gain; "holds" is the share of logs in which its 95 % interval covers
+the truth; "harmed" is, of the changed tasks that the 5 % gate lets through, the share in which the policy is truly
+worse; "auto less one" is the difference of the values. A seed gives the same figures with any number of processes.
 """
 
 import os
@@ -36,8 +40,8 @@ OUT = Path(__file__).resolve().parents[1] / "docs" / "results" / "task_kinds.md"
 RUNS = 40
 INTRODUCTION = """\
 `HierOPO(task_kinds="auto")` beside `task_kinds="one"` on the same logs; the columns are explained at the head of
-`experiments/task_kinds.py`. The seed is {seed}. Value is in % of the way from the incumbent to the oracle; after ±
-stands one Monte Carlo standard error.
+`experiments/task_kinds.py`. The seed is {seed}. Value is the true gain in % of the oracle's gain over the incumbent;
+after ± stands one Monte Carlo standard error.
 """
 KINDS = {"kinds": 0.5, "clear": 0.6, "distinct": 0.8}  # sd of the effects of actions in a kind
 WORDS = {name: f"three kinds of tasks, effects of sd {str(sd).lstrip('0')}" for name, sd in KINDS.items()}

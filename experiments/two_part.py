@@ -1,4 +1,4 @@
-"""`HierOPO(likelihood="two-part")` where rewards are mostly 0 and else amounts, beside the Gaussian likelihood.
+"""`HierOPO(likelihood="two-part")` where rewards are mostly 0 and otherwise amounts, beside the Gaussian likelihood.
 
     python experiments/two_part.py                # writes docs/results/two_part.md; some minutes of CPU time
     python experiments/two_part.py --share 0.05 --out /tmp/two_part.md
@@ -9,13 +9,14 @@ variable of shape 1/2, whose logarithm is skewed). c and a are each 0, or the su
 level of the task (.5) and their interaction (.3); "in both" draws them independently. "another spread": log sds of the
 actions are .5, 1, 1.2 and .8, with equal logarithmic means, so that the logarithms mislead.
 
-Both likelihoods learn from the same logs. Value is in % of the way from the incumbent to the oracle, over all logs
-together. "known" is the value of the exact Bayes policy that knows how often rewards are above 0, the lognormal law and
-all standard deviations: no method that does not know them is better on average. "claimed / true" is the model's gain
-over the incumbent against the truth; "holds" is how often its 95 % interval holds the truth; "claims, permuted" how
-often it leaves 0 out with rewards permuted within tasks; "harmed" is the share of the changed tasks that the 5 % gate
-lets through and in which the policy is truly worse. "auto" is the share of the logs in which `likelihood="auto"` takes
-two parts. A seed gives the same figures with any number of processes.
+Both likelihoods learn from the same logs. Value is the true gain in % of the oracle's gain over the incumbent, over all
+logs together. "known" is the value of the exact Bayes policy that knows how often rewards are above 0, the lognormal
+distribution and all standard deviations: no method without this knowledge is better on average. "claimed / true" is the
+model's gain over the true gain; "holds" is the share of logs in which its 95 % interval covers the truth; "claims,
+permuted" is the share of logs in which, with rewards permuted within tasks, this interval excludes 0. "harmed" is, of
+the changed tasks that the 5 % gate lets through, the share in which the policy is truly worse, with their number.
+"auto" is the share of the logs in which `likelihood="auto"` takes two parts. A seed gives the same figures with any
+number of processes.
 """
 
 import os

@@ -144,7 +144,9 @@ class TestFit:
     @pytest.mark.slow
     @pytest.mark.parametrize(("word", "setting"), [("auto", "auto"), ("3", 3)])
     def test_kinds_of_tasks_are_a_setting(self, shop: Path, tmp_path: Path, word: str, setting: Any) -> None:
-        answers("fit", shop / "log.parquet", "-o", tmp_path / "p", *FIT, "--task-kinds", word)
+        done = called("fit", shop / "log.parquet", "-o", tmp_path / "p", *FIT, "--task-kinds", word)
+        assert done.exit_code == 0, done.output
+        assert ("task_kinds=3 is not used" in done.stderr) == (setting == 3)  # this log shows no kinds
         assert hieropo.load_learner(tmp_path / "p").task_kinds == setting
 
     @pytest.mark.slow

@@ -85,7 +85,7 @@ def test_a_log_without_drift_has_the_answer_of_before_to_the_bit() -> None:
     np.testing.assert_array_equal(auto.policy_.table.means, none.policy_.table.means)
     np.testing.assert_array_equal(auto.policy_.table.covs, none.policy_.table.covs)
     np.testing.assert_array_equal(auto.moments_.sums, none.moments_.sums)
-    assert "The log does not show that coefficients move in time." in auto.summary().note
+    assert "The log does not show that coefficients drift in time." in auto.summary().note
 
 
 def test_a_policy_on_disk_keeps_its_drift(fitted: HierOPO, tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_an_evaluation_says_what_its_figures_are_of(fitted: HierOPO) -> None:
     report = fitted.evaluate(a_log())
     assert report.learned_from == "yes"
     assert report.checks is None
-    assert any("Coefficients move in time" in limit for limit in report.limits)
+    assert any("Coefficients drift in time" in limit for limit in report.limits)
     assert report.estimates
     cv = HierOPO(logging="random", pessimism="cv").fit(a_log(), **ROLES)
     assert cv.drift_ == fitted.drift_

@@ -109,9 +109,9 @@ class TestStudentErrors:
 
     def test_skewness_that_differs_between_actions_is_a_warning(self) -> None:
         log, _ = a_log(noise="by action")
-        with pytest.warns(HieropoWarning, match="skewed, and not alike between actions"):
+        with pytest.warns(HieropoWarning, match="skewness differs between actions"):
             learner = HierOPO(logging="random", likelihood="robust").fit(log, **ROLES)
-        assert "the location which the robust fit learns is not the mean" in " ".join(
+        assert "The robust fit learns the centre of the errors, which is then not the mean" in " ".join(
             str(learner.summary()).split()
         )
 

@@ -169,7 +169,7 @@ class TestWithoutAColumn:
         learner = HierOPO().fit(LOG, **COLUMNS)
         assert "No column of tasks is named" in str(learner.summary()).replace("\n", " ")
         (finding,) = [each for each in learner.findings_ if each.kind == "no task"]
-        assert "A key that is wrong in some rows serves" in str(finding).replace("\n", " ")
+        assert "A column of ids that is wrong in some rows can be the task" in str(finding).replace("\n", " ")
         assert "No column of tasks is named" not in str(
             HierOPO().fit(PAIRS, task=TASK, action="offer", reward="profit").summary()
         )

@@ -101,7 +101,7 @@ class TestFit:
             HierOPO(logging="random", likelihood="two-part").fit(table(task, action, revenue), **ROLES)
 
     def test_amounts_of_another_spread_are_a_warning(self) -> None:
-        with pytest.warns(HieropoWarning, match="another spread in some actions"):
+        with pytest.warns(HieropoWarning, match="spread of the logarithms of positive rewards differs"):
             HierOPO(logging="random", likelihood="two-part").fit(table(*revenues(spread=True)), **ROLES)
 
 
@@ -211,7 +211,7 @@ class TestRefusals:
             HierOPO(likelihood="two-part").fit(LogMoments.of(log, **ROLES))
         with pytest.raises(InputError, match="does not go with partial_fit"):
             fitted.partial_fit(log)
-        with pytest.raises(InputError, match="shares of prior, own rows and other tasks"):
+        with pytest.raises(InputError, match="shares of the prior, the task's own rows and other tasks"):
             fitted.explain(3)
         with pytest.raises(InputError, match="does not go with the service"):
             columns_of(fitted)

@@ -170,8 +170,8 @@ class StudentRule:
         law = "about Gaussian" if degrees >= _GAUSSIAN else f"Student-t with {degrees:g} degrees of freedom"
         share = f", but for a share of {gross:.2g} that are gross" if gross else ""
         text = (
-            f"The robust likelihood: errors are {law}{share}, so that rewards far off count for less. The noise sd is "
-            "that of Gaussian rewards that tell as much."
+            f"The robust likelihood: errors are {law}{share}, so that rewards far from their mean count for less. The "
+            "noise sd is that of Gaussian rewards with as much information."
         )
         return f"{text} {self.warning}" if self.warning else text
 
@@ -325,12 +325,13 @@ class Asymmetry(NamedTuple):
 
     @property
     def warning(self) -> str:
-        """A sentence on what it means; empty where errors are symmetric."""
+        """Sentences on its consequence; empty where errors are symmetric."""
         if self.between:
             return (
-                "Errors are skewed, and not alike between actions or along the mean reward, so that the location which "
-                "the robust fit learns is not the mean: comparisons of actions may be off by "
-                f"{self.between:.2g} noise standard deviations. Use likelihood='gaussian', whose means are right."
+                "Errors are skewed, and their skewness differs between actions or changes with the mean reward. The "
+                "robust fit learns the centre of the errors, which is then not the mean: comparisons of actions may be "
+                f"wrong by {self.between:.2g} noise standard deviations. Use likelihood='gaussian', whose means are "
+                "right."
             )
         if self.overall:
             return (
@@ -358,7 +359,7 @@ def fit_robust(rows: LogRows, learn: Callable[..., Any]) -> SiteFit:
     if share > _MOST_ALIKE:
         raise InputError(
             f"The reward is {value:g} in {share:.0%} of the rows, and likelihood='robust' is for rewards that vary: it "
-            "would take all others for gross ones. Set likelihood='gaussian', whose means are right."
+            "would treat all others as gross errors. Set likelihood='gaussian', whose means are right."
         )
     return _robust(rows, learn).fit
 

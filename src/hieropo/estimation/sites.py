@@ -28,9 +28,9 @@ Likelihood = Literal["gaussian", "robust", "two-part", "auto"]
 
 _PIECE = 2**14  # rows worked on together, while they are in the cache
 _ROLES = {  # columns that no likelihood but the Gaussian takes, and the reason
-    "cluster": "rows that share a cause are derived for Gaussian rewards",
+    "cluster": "the correlation within clusters is derived for Gaussian rewards",
     "precision": "a known precision scales the variance of a Gaussian reward",
-    "sampling_weight": "robust standard errors of rows that were kept by chance are derived for Gaussian rewards",
+    "sampling_weight": "standard errors of sampled rows are derived for Gaussian rewards",
 }
 
 
@@ -56,7 +56,9 @@ def check_likelihood(likelihood: Any, *, given: bool) -> None:
         raise InputError(f"likelihood={likelihood!r}; one of {choices} is needed.")
     if given:
         refuse_likelihood(
-            likelihood, "known= or a Gaussian as hyper", "its hierarchy is learned with the sites"
+            likelihood,
+            "known= or a Gaussian as hyper",
+            "its hierarchy is learned together with its pseudo-rewards",
         )
 
 
@@ -116,7 +118,9 @@ def check_settings_of_likelihood(likelihood: str, **settings: Any) -> None:
         return
     for name, value in settings.items():
         if value != _USUAL[name] and not (name == "logging" and value in ("random", "adaptive")):
-            refuse_likelihood(likelihood, f"{name}={value!r}", "it is derived for rewards in one part")
+            refuse_likelihood(
+                likelihood, f"{name}={value!r}", "that setting is derived for rewards in one part"
+            )
 
 
 class Sites(NamedTuple):

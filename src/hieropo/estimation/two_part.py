@@ -123,30 +123,30 @@ def fit_two_part(rows: LogRows, learn: Learn) -> SiteFit:
     Warns
     -----
     HieropoWarning
-        Logarithms of amounts have another spread in some actions, so that means are not as they are; or amounts are
-        rather normal or gamma than lognormal.
+        The spread of the logarithms of amounts differs between actions, so that mean logarithms do not order the
+        means; or amounts are rather normal or gamma than lognormal.
     """
     n = int((rows.reward < 0.0).sum())
     if n:
         raise InputError(
             f"{counted(n, 'reward')} {'is' if n == 1 else 'are'} below 0, the least {rows.reward.min():.6g}. "
             "likelihood='two-part' is for rewards that are 0 or an amount above 0, whose logarithm it takes. Set "
-            "likelihood='gaussian', or take refunds and costs off the amounts before."
+            "likelihood='gaussian', or subtract refunds and costs from their amounts first."
         )
     moments = rows.with_positive()
     learned = learn(moments, None)
     amounts = Amounts.of(rows)
     if amounts.log_odds < 0.0:
         warn(
-            "Positive rewards are not lognormal: a normal or a gamma law describes them better, so that their "
-            "logarithms, which a two-part fit compares, tell less than the amounts do. Use likelihood='gaussian', or "
-            "'auto', which chooses."
+            "Positive rewards are not lognormal: a normal or a gamma distribution fits them better. A two-part fit "
+            "compares their logarithms, which then have less information than the amounts. Use likelihood='gaussian', "
+            "or 'auto', which chooses by the log."
         )
     if not amounts.alike:
         warn(
-            "Logarithms of positive rewards have another spread in some actions than in others. A two-part fit "
-            "compares their means, and of two actions with the same mean logarithm that of the larger spread pays "
-            "more: comparisons may be wrong. Use likelihood='gaussian', whose means are right."
+            "The spread of the logarithms of positive rewards differs between actions. A two-part fit compares the "
+            "mean logarithms. Of two actions with the same mean logarithm, the one with the larger spread pays more, "
+            "so that comparisons may be wrong. Use likelihood='gaussian', whose means are right."
         )
     return SiteFit(learned, moments, None)
 
@@ -157,8 +157,8 @@ def two_part_note(hierarchies: TwoPartHierarchies) -> str:
     whether, amounts = (1.0 - part.no_effect for part in parts)
     return (
         f"Rewards are learned in two parts: {100 * scale.share:.3g} % are above 0, and the logarithms of these are "
-        f"compared. Actions change how often a reward is above 0 with probability {whether:.2g}, and how large it is "
-        f"then with {amounts:.2g}. Standard deviations are of both parts together."
+        f"compared. The probability that actions change how often a reward is above 0 is {whether:.2g}; that they "
+        f"change how large it is then, {amounts:.2g}. Standard deviations are of both parts together."
     )
 
 

@@ -71,8 +71,8 @@ def explain(
     acting = policy.ungated
     if getattr(posterior, "in_two_parts", False):
         raise InputError(
-            "The policy was learned with a two-part likelihood, of which the shares of prior, own rows and other tasks "
-            "in an answer are not derived. Fit with likelihood='gaussian' to explain choices."
+            "The policy was learned with a two-part likelihood, for which the shares of the prior, the task's own rows "
+            "and other tasks in an answer are not derived. Fit with likelihood='gaussian' to explain choices."
         )
     features, moments = acting.features, moments_of_log(posterior)
     if features is None:

@@ -136,21 +136,21 @@ class HierOPO(Fitted, Estimator):
         (``time=``), and as "random" otherwise, with a warning where that is in doubt.
     spreads : {"one", "auto"}
         With the crossed prior: "auto" looks for tasks in which the effects of actions are unusually large, or absent,
-        and gives the interactions of tasks different spreads where the log is ten to one for it. Tasks of larger
-        noise may be taken for such tasks. "one": all tasks have one spread.
+        and uses different spreads of interactions where their Bayes factor against one spread is above 10. Tasks of
+        larger noise may be taken for such tasks. "one": all tasks have one spread.
     likelihood : {"gaussian", "robust", "two-part", "auto"}
-        Law of the rewards given their mean. "robust": Student-t errors, for rewards with heavy tails that are about
-        symmetric; rewards far off count for less. "two-part": whether a reward is above 0, and the logarithm of one
-        that is, are learned apart; for rewards that are mostly 0 and else skewed amounts, such as revenue. "auto":
-        two-part where that describes the rewards; robust where the log is ten to one for it and errors are symmetric;
-        else Gaussian. Other than "gaussian" needs the crossed prior, and holds the rows in memory.
+        Distribution of the rewards given their mean. "robust": Student-t errors, for rewards with heavy tails that are
+        symmetric. "two-part": whether a reward is above 0, and the logarithm of rewards above 0, for revenues. "auto":
+        two-part where this model suits the rewards; else robust where errors are symmetric and its leave-one-out
+        density of n rows is above 10 n times the Gaussian one; else Gaussian. All but "gaussian" need the crossed
+        prior, and hold the rows in memory.
     task_kinds : {"one", "auto"} or int
         With the crossed prior: "auto" looks for kinds of tasks, each with effects of actions of its own, and uses them
-        where the log is ten to one for them. A number (2 to 6) says how many kinds there are. "one": all tasks vary
-        around one mean. It is looked for in logs of 8 to 300 tasks in memory, without levels and metadata.
+        where their Bayes factor against one kind is above 10. A number (2 to 6) sets how many. "one": all tasks vary
+        around one mean. Kinds need 8 to 300 tasks in memory, without levels and metadata.
     drift : {"auto", None}
-        With the crossed prior: "auto" lets effects of actions in tasks, and levels of tasks, walk in time where a
-        column of times is named (``time=``) and the log is ten to one for it. Policies are of the end of the log.
+        With the crossed prior and ``time=``: "auto" lets interactions and levels of tasks follow random walks, each
+        where its Bayes factor is above 10. Policies are then of the end of the log. None: coefficients are constant.
     roles : mapping, optional
         Columns by role, as the parameters of :meth:`fit` name them, for use as a scikit-learn estimator:
         ``HierOPO(roles={"task": "store", "action": "offer"}).fit(X, y)``. Columns named in a fit come first.
@@ -178,7 +178,7 @@ class HierOPO(Fitted, Estimator):
         The likelihood with its parameters, where rewards are not taken as Gaussian. ``moments_`` are then those of
         pseudo-rewards.
     drift_ : Drift or None
-        How fast coefficients and levels move; None where that was not looked for.
+        The rates at which coefficients and levels drift; None where drift was not tested for.
     rejected_ : Rejected or None
         Unusable rows of the last log that were set aside, counted by reason; None in a strict fit, which stops at one.
     findings_ : tuple of Finding
@@ -412,7 +412,7 @@ class HierOPO(Fitted, Estimator):
         crossed = self._shares and settings.crossed(features, roles)
         if not crossed:
             refuse_likelihood(
-                settings.likelihood, "a fit without the crossed prior", "it is derived for this prior"
+                settings.likelihood, "a fit without the crossed prior", "it is derived for this prior alone"
             )
         return crossed
 
@@ -784,7 +784,7 @@ def _with_actions_of(features: FeatureMap, moments: Any, before: FeatureMap) -> 
     )
 
 
-_NO_ROWS = "they hold no rows, and sums of rewards do not show their law"
+_NO_ROWS = "they hold no rows, and sums of rewards do not show their distribution"
 
 
 def _refuse_options_of_rows(bad_rows: Rejects | None, checkpoint: object = None) -> None:

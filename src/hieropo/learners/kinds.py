@@ -1,4 +1,4 @@
-"""Kinds of tasks that a log shows, as a summary says them."""
+"""Kinds of tasks that a log shows, in a summary."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -72,9 +72,10 @@ def _verdict(kinds: TaskKinds, probability: Array) -> str:
     n = probability.shape[1]
     certain = int(np.count_nonzero(probability.max(axis=1) > 0.9))
     return (
-        f"Tasks are of several kinds (log Bayes factor against one kind {kinds.log_odds:.1f}), with probability "
-        f"{kinds.numbers[n]:.2g} of {n} kinds: {certain} of {len(probability)} tasks are of one of these with "
-        "probability above .9. The best action of a kind is that of its mean reward; a task of it may differ."
+        f"Tasks are of several kinds (log Bayes factor against one kind {kinds.log_odds:.1f}). The probability of {n} "
+        f"kinds is {kinds.numbers[n]:.2g}. For {certain} of {len(probability)} tasks one kind has a probability above "
+        ".9. The best action of a kind has the largest mean reward over its tasks; a single task may have another best "
+        "action."
     )
 
 

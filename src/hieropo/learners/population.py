@@ -727,12 +727,12 @@ def correlation_note(cluster: str, actions: Sequence[Any] | None, correlation: A
 
 
 def drift_note(drift: Drift | None, because: Still, time: str | None) -> str:
-    """Return sentences on how fast coefficients move, or why they are taken as constant although times are named."""
+    """Return sentences on how fast coefficients drift, or why they are taken as constant although times are named."""
     if drift is None:
         reason = _STILL.get(because)
         return "" if reason is None else f"Coefficients are taken as constant in time: {reason}"
     if not drift.present:
-        return "The log does not show that coefficients move in time."
+        return "The log does not show that coefficients drift in time."
     texts = []
     if drift.kappa > 0.0:
         half, low, high = (
@@ -740,26 +740,27 @@ def drift_note(drift: Drift | None, because: Still, time: str | None) -> str:
         )
         of_column = "" if drift.unit else f" in units of column {time!r}"
         texts.append(
-            f"What actions do in single tasks moves in time (log Bayes factor {drift.log_odds:.1f}): for a task and "
-            f"action with a usual number of rows, a row counts half at an age of {half} ({low} to {high}){of_column}. "
-            "Coefficients and choices are those at the end of the log. Where an action moves in all tasks alike, "
-            "intervals of sums over tasks are too narrow."
+            f"Effects of actions in single tasks drift in time (log Bayes factor {drift.log_odds:.1f}). In a task and "
+            f"action with a typical number of rows, a row counts half at an age of {half} (95 % interval: {low} to "
+            f"{high}){of_column}. Coefficients and choices are those at the end of the log. Where the effect of an "
+            "action drifts in all tasks alike, intervals of gains summed over tasks are too narrow."
         )
     if drift.eta > 0.0:
         texts.append(
-            f"Levels of tasks move in time (log Bayes factor {drift.level_log_odds:.1f}), and rewards are taken less "
-            "this movement. Intervals of gains hold all the same; those of values of a policy are too narrow."
+            f"Levels of tasks drift in time (log Bayes factor {drift.level_log_odds:.1f}), and this drift is "
+            "subtracted from the rewards. Intervals of gains remain valid; those of the value of a policy are too "
+            "narrow."
         )
     return " ".join(texts)
 
 
 _STILL = {
-    "prior": "how they move is learned under the crossed prior only.",
-    "choices": "the choices of the incumbent are used as evidence, of which no drift is derived.",
-    "groups": "tasks have groups or metadata, for which no drift is derived.",
-    "clusters": "rows form clusters, for which no drift is derived.",
-    "likelihood": "rewards are not taken as Gaussian, for which no drift is derived.",
-    "precision": "rows have precisions, for which no drift is derived.",
+    "prior": "drift is learned under the crossed prior only.",
+    "choices": "the choices of the incumbent are used as evidence, and drift is not derived for them.",
+    "groups": "tasks have groups or metadata, and drift is not derived for them.",
+    "clusters": "rows form clusters, and drift is not derived for them.",
+    "likelihood": "the likelihood is not Gaussian, and drift is not derived for it.",
+    "precision": "rows have precisions, and drift is not derived for them.",
     "moments": "moments hold no times.",
     "times": "the log has too few different times, or too many tasks, actions and columns for sums by period.",
 }

@@ -378,9 +378,7 @@ def columns_of(learner: HierOPO) -> RecordColumns:
     InputError
         The policy is not served, since its refreshes could not learn from rewards of the record.
     """
-    refuse_likelihood(
-        learner.likelihood, "the service", "its refreshes add rewards to sums, and learn from no rows"
-    )
+    refuse_likelihood(learner.likelihood, "the service", "its refreshes learn from sums, without the rows")
     levels = list(reversed(list(learner._task_levels.levels().values())))
     return RecordColumns.of(
         learner.roles_, learner.features_, learner.moments_.tasks[:1000],

@@ -24,7 +24,7 @@ from hieropo.cli.source import Rows, chosen_features, log_options, note_of_unuse
 
 
 def _task_kinds(_: click.Context, __: click.Parameter, value: str) -> str | int:
-    """Return a setting of the kinds of tasks: a word, or a number."""
+    """Return the setting ``task_kinds``: a word, or a number."""
     from hieropo.errors import InputError
     from hieropo.estimation.crossed.kinds import check_task_kinds
 
@@ -86,25 +86,26 @@ LEARNERS = {"hier": "HierOPO", "flat": "FlatOPO", "pooled": "PooledOPO"}
 @click.option(
     "--spreads", type=click.Choice(["one", "auto"]), default="one", show_default=True,
     help="Spread between tasks of the effects of actions. one: the same for all tasks. auto: none, usual or large in "
-    "each task where the log is ten to one for it. With --algorithm hier only.",
+    "each task, where the Bayes factor of these spreads against one is above 10. With --algorithm hier only.",
 )  # fmt: skip
 @click.option(
     "--likelihood", type=click.Choice(["gaussian", "robust", "two-part", "auto"]), default="gaussian",
     show_default=True,
-    help="Law of the rewards given their mean. robust: Student-t errors, for rewards with heavy tails on both sides. "
-    "two-part: zero or not, and the logarithm of amounts, for rewards such as revenue. auto: two-part where most "
-    "rewards are 0 and the others skewed amounts, robust where the log is ten to one for it and errors are symmetric. "
-    "With --algorithm hier only.",
+    help="Distribution of the rewards given their mean. robust: Student-t errors, for rewards with heavy tails on both "
+    "sides. two-part: one model of whether a reward is above 0, and one of the logarithm of rewards above 0, for "
+    "rewards such as revenue. auto: two-part where most rewards are 0 and the others are skewed amounts; else robust "
+    "where errors are symmetric and the log clearly prefers it; else gaussian. With --algorithm hier only.",
 )  # fmt: skip
 @click.option(
     "--task-kinds", default="one", show_default=True, metavar="one|auto|NUMBER", callback=_task_kinds,
-    help="Kinds of tasks, each with effects of actions of its own. one: all tasks vary around one mean. auto: as many "
-    "as the log is ten to one for. A number from 2 to 6: so many. With --algorithm hier only.",
+    help="Kinds of tasks, each with effects of actions of its own. one: all tasks vary around one mean. auto: "
+    "several kinds where their Bayes factor against one kind is above 10. A number from 2 to 6: that many kinds. With "
+    "--algorithm hier only.",
 )  # fmt: skip
 @click.option(
     "--drift", type=click.Choice(["auto", "none"]), default="auto", show_default=True,
-    help="Movement of coefficients in time. auto: where --time names a column and the log is ten to one for it, older "
-    "rows count less. none: coefficients are constant. With --algorithm hier only.",
+    help="Drift of coefficients in time. auto: older rows count less where --time names a column and the Bayes factor "
+    "of drift is above 10. none: coefficients are constant in time. With --algorithm hier only.",
 )  # fmt: skip
 @click.option(
     "--unseen", type=click.Choice(["prior", "error"]), default="prior", show_default=True,

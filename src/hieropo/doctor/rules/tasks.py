@@ -41,12 +41,12 @@ _FOLDS, _LOST = (
 _RARE = 10.0  # ratio of the mean number of rows of an action to that of a rare one
 
 NO_TASK = (
-    "No column of tasks is named: all rows are one task, and one policy is learned for all. Rows without a task do not "
-    "tell how tasks differ: only the mean of the tasks given context and action follows from them."
+    "No column of tasks is named: all rows are one task, and one policy is learned for all. Rows without a task show "
+    "the mean reward over tasks for each context and action. They do not show how tasks differ."
 )
 NAME_A_TASK = (
-    "Name the column of the task. A key that is wrong in some rows serves, too, where decisions are made by the same "
-    "key; of several candidates take the most probable one."
+    "Name the column of the task. A column of ids that is wrong in some rows can be the task, if decisions will use "
+    "the same ids. Where a row has several candidate ids, take the most probable one."
 )
 
 

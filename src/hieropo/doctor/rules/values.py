@@ -151,7 +151,8 @@ def variation(stats: LogStatistics) -> Iterator[Finding]:
             f"One reward, {value:.6g} in row {row:,} where the mean is {numbers.mean:.3g}, makes up {percent(weight)} "
             "of "
             "the variance of all rewards.",
-            "Is it an error? If not, clip large rewards or take their logarithm: that row has too much influence.",
+            "That row has too much influence. Is it an error? If not, clip large rewards, take their logarithm, or fit "
+            "with likelihood='auto'.",
         )  # fmt: skip
 
 
@@ -175,7 +176,8 @@ def outlying(stats: LogStatistics) -> Iterator[Finding]:
         "other "
         f"rewards, {outliers.mean:.3g}; the farthest of those lies {outliers.farthest:.2g} from it. {weight}",
         "Is it an error, or does it stand for a missing value? Correct it, or leave "
-        f"{'that row' if single else 'those rows'} out. If it is right, clip large rewards or take their logarithm.",
+        f"{'that row' if single else 'those rows'} out. If it is right, clip large rewards, take their "
+        f"logarithm{'' if overwhelms else ', or fit with another likelihood'}.",
     )  # fmt: skip
 
 

@@ -91,10 +91,10 @@ def warn_of_unused(setting: TaskKindsSetting) -> None:
     """
     if isinstance(setting, int):
         warn(
-            f"task_kinds={setting} is not used, and all tasks vary around one mean: {setting} kinds of tasks do not "
-            f"come out of this log. Kinds need {_FEWEST} to {_MOST} tasks in memory, {_SMALLEST:g} of each kind, no "
-            f"groups and metadata, and at most {_WIDEST} coefficients, (kinds x actions + 1) x features. Ask for fewer "
-            "kinds, or for 'one'."
+            f"task_kinds={setting} is not used, and all tasks vary around one mean: the fit found no "
+            f"{setting} kinds in this log. Kinds need {_FEWEST} to {_MOST} tasks in memory, at least {_SMALLEST:g} "
+            f"tasks of each kind, no groups or metadata, and at most {_WIDEST} coefficients: (kinds x actions + 1) x "
+            "features. Set fewer kinds, or task_kinds='one'."
         )
 
 

@@ -280,8 +280,8 @@ class CrossedHierarchy(CrossedPrior):
     def _check_kinds(self, kinds: Kinds) -> None:
         if self.levels or self.metadata is not None or self.spreads is not None:
             raise InputError(
-                "This hierarchy has kinds of tasks besides levels, metadata or spreads. Kinds are derived for tasks "
-                "without groups, metadata and a mixture of spreads alone: leave kinds out, or the others."
+                "This hierarchy has kinds of tasks besides levels, metadata or spreads. Kinds are derived only for "
+                "tasks without groups, metadata and a mixture of spreads. Leave out the kinds, or the others."
             )
         if kinds.centres.shape[1:] != (self.n_actions, self.unit_dim):
             raise MismatchError(
