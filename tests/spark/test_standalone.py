@@ -21,6 +21,10 @@ from spark_sessions import (
 )
 
 from hieropo import HierOPO, LogMoments
+from hieropo.logs.opening import open_log
+from hieropo.passes.sharded import ShardedMoments
+from hieropo.rows.batches import Roles
+from hieropo.spark.moments import Job, _summed_group
 
 skip_without_spark()
 pytestmark = MARKS
@@ -62,6 +66,18 @@ def test_two_workers_sum_files_and_decide(cluster: Any, tmp_path: Path) -> None:
     assert decided.select(columns).sort_by(order).to_pydict() == (
         wanted.select(columns).cast(decided.select(columns).schema).sort_by(order).to_pydict()
     )
+
+
+def test_an_attempt_that_goes_on_writes_beside_the_one_that_counts(tmp_path: Path) -> None:
+    (tmp_path / "shards").mkdir()
+    features = LogMoments.of(TABLE, **COLUMNS).features.to_dict()
+    job = Job(
+        features, Roles(**COLUMNS).to_dict(), None, str(tmp_path / "shards"), 2, lenient=False, listed=False
+    )
+    parts = [_summed_group(job, open_log(TABLE), 1) for _ in range(2)]
+    assert len({part.folder for part in parts}) == 2
+    assert [len(ShardedMoments.open(part.shards)) for part in parts] == [40, 40]
+    assert not list((tmp_path / "shards").iterdir())
 
 
 def test_a_task_that_runs_twice_at_the_same_time_counts_once(cluster: Any, tmp_path: Path) -> None:

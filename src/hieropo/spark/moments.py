@@ -48,14 +48,29 @@ How = Literal["auto", "rows", "files"]
 _FIRST_ROWS = 8192  # rows from which origins are chosen, as on one machine
 _MOST_LISTED = 10_000  # rows that were set aside that a list has
 _FAR_PATH = "://"
+_LISTING = "rejected.parquet"
 
 
 class Part(NamedTuple):
-    """The report of a part of the log: its number, rows that were kept, and those that were set aside."""
+    """The report of a part of the log: its number, rows that were kept, those that were set aside, and its directory.
+
+    Every attempt at a part has a directory of its own, so that one that still runs changes nothing of another.
+    """
 
     number: int
     kept: int
     rejects: Rejects | None
+    folder: str
+
+    @property
+    def listing(self) -> Path:
+        """The file that lists the rows that were set aside."""
+        return Path(self.folder) / _LISTING
+
+    @property
+    def shards(self) -> Path:
+        """The directory of the shards of a group of files."""
+        return Path(self.folder) / "shards"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +85,7 @@ class Job:
         Whose context columns are those of the log.
     offset : list of float or None
     folder : str
-        Where shards are written; all workers and the driver see it.
+        Of the shards, beside which each attempt makes its own; all workers and the driver see it.
     shards : int
     lenient, listed : bool
         Rows that cannot be used are set aside; they are listed in files in the folder.
@@ -87,7 +102,8 @@ class Job:
     def sums(self, source: Any, number: int) -> tuple[LogMoments, Part]:
         """Return the moments of the rows of a source, by one thread, and the report of the part with a number."""
         features, roles = feature_map_from_dict(self.features), Roles(**self.roles)
-        listing = self.listing(number) if self.listed else None
+        folder = tempfile.mkdtemp(prefix="attempt-", dir=Path(self.folder).parent)
+        listing = Path(folder) / _LISTING if self.listed else None
         rejects = Rejects(file=listing, features=features) if self.lenient else None
         design = design_of(features, open_log(source), roles, lenient=self.lenient)
         _, summed = joined_sums(
@@ -98,11 +114,7 @@ class Job:
             if self.listed:
                 rejects.finish(summed.sketch.rows, summed.moments.keys)  # writes the list
             rejects.forget(summed.moments.keys)  # a report is small
-        return LogMoments(features, design.roles, summed), Part(number, summed.sketch.rows, rejects)
-
-    def listing(self, number: int) -> Path:
-        """Return the file that lists the rows that were set aside of the part with a number."""
-        return Path(self.folder) / f".rejected-{number:05d}.parquet"
+        return LogMoments(features, design.roles, summed), Part(number, summed.sketch.rows, rejects, folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +141,6 @@ class _Summed(NamedTuple):
     """Moments in shards, and the reports of the parts of the log, in their order."""
 
     made: list[ShardedMoments]
-    job: Job
     parts: list[Part]
 
 
@@ -148,7 +159,8 @@ def moments(  # noqa: PLR0913 - as of `LogMoments.of`
 ) -> ShardedMoments:
     """Sum the rows of a Spark frame, or of files, into moments in shards, which :meth:`HierOPO.fit` takes.
 
-    The sums are those of :meth:`LogMoments.of`, to rounding. Retried and speculative tasks write the same shards.
+    The sums are those of :meth:`LogMoments.of`, to rounding. Of a task that is retried or runs twice, the attempt whose
+    report Spark takes counts.
 
     Parameters
     ----------
@@ -262,7 +274,7 @@ def _settled(summed: _Summed, request: _Request, *, lenient: bool) -> Rejected |
             assert part.rejects is not None
             listed = None
             if request.rejects is not None and room:
-                listed = pq.read_table(summed.job.listing(part.number)).slice(0, room)
+                listed = pq.read_table(part.listing).slice(0, room)
                 room -= listed.num_rows
             total.merge(part.rejects, rows, listed)
             rows += part.kept + part.rejects.rows
@@ -309,11 +321,14 @@ def _of_rows(frame: Any, request: _Request, parts: Path) -> _Summed:
             job.shards, SHARD
         )
         reports = values_of(shuffled.mapInArrow(work, VALUE_DDL), "the rows of shard")
+        for part in reports:
+            for shard in sorted(Path(part.folder).glob("shard-*")):
+                shard.rename(writer.path / shard.name)
         done = writer.done
         for k in range(job.shards):
             if k not in done:  # no row is of this shard
                 writer.write_shard(k, _no_moments(writer))
-        return _Summed([writer.finish()], job, reports)
+        return _Summed([writer.finish()], reports)
 
     return read_design(request.features, source, roles, summed, lenient=request.lenient)
 
@@ -348,7 +363,7 @@ def _summed_partition(
     def summed() -> Part:
         schema = pa.schema([first.schema.field(name) for name in names])
         total, part = job.sums(StreamSource(kept(), schema, "Spark partition"), number)
-        writer = ShardWriter.resume(job.folder)
+        writer = ShardWriter(Path(part.folder), ShardWriter.resume(job.folder).plan)
         for k, shard in enumerate(split(total, job.shards)):
             if len(shard) != 0 and k not in announced:
                 raise LogError(
@@ -434,8 +449,7 @@ def _of_files(
         feature_map, offset = _chosen(design, source, request)
         job = _job(feature_map, request, offset, parts)
         reports = source.each_numbered(partial(_summed_group, job), "group")
-        made = [ShardedMoments.open(_group(job, number)) for number in range(1, count + 1)]
-        return _Summed(made, job, reports)
+        return _Summed([ShardedMoments.open(part.shards) for part in reports], reports)
 
     return read_design(request.features, source, request.roles, summed, lenient=request.lenient)
 
@@ -443,10 +457,5 @@ def _of_files(
 def _summed_group(job: Job, source: LogSource, number: int) -> Part:
     """Sum one group of files, write its shards, and return its report."""
     total, part = job.sums(source, number)
-    ShardedMoments.of(total, _group(job, number), shards=job.shards)
+    ShardedMoments.of(total, part.shards, shards=job.shards)
     return part
-
-
-def _group(job: Job, number: int) -> Path:
-    """Return the directory of the shards of a group."""
-    return Path(job.folder) / f"group-{number:05d}"
