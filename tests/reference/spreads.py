@@ -8,12 +8,12 @@ for rows t, u of tasks s, z under actions a, b, and beta is flat: its contrasts 
 """
 
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from reference import labels
+from reference.labels import Array, Enumerated
 
 
 @dataclass(frozen=True)
@@ -33,73 +33,11 @@ class SpreadsProblem:
     n_tasks: int
 
 
-@dataclass(frozen=True)
-class EnumeratedSpreads:
-    """Posterior of all coefficients, action by action and task by task, as a mixture over assignments.
-
-    ``weights`` (J,) are the probabilities of the assignments ``scales`` (J, m), ``means`` (J, m, K p) and ``covs``
-    (J, m, K p, m, K p) the posteriors given each, ``log_evidence`` that of the mixture.
-    """
-
-    weights: Array
-    scales: NDArray[np.int64]
-    means: Array
-    covs: Array
-    log_evidence: float
-
-    @property
-    def responsibilities(self) -> Array:
-        """Probability (m, n) of each scale in each task."""
-        n = int(self.scales.max()) + 1
-        return np.stack([self.weights @ (self.scales == k) for k in range(n)], axis=1)
-
-    @property
-    def mean(self) -> Array:
-        """Mean (m, K p)."""
-        return np.asarray(np.tensordot(self.weights, self.means, 1))
-
-    @property
-    def cov(self) -> Array:
-        """Covariance (m, K p, m, K p)."""
-        away = self.means - self.mean
-        between = np.einsum("j,jsi,jzk->sizk", self.weights, away, away)
-        return np.asarray(np.tensordot(self.weights, self.covs, 1) + between)
-
-
-def enumerated(problem: SpreadsProblem) -> EnumeratedSpreads:
+def enumerated(problem: SpreadsProblem) -> Enumerated:
     """Condition every assignment of scales on all rows."""
-    p, m, K = problem.x.shape[1], problem.n_tasks, len(problem.noise_var)
-    n, d = len(problem.reward), K * p
-    rows = np.zeros((n, m, K, p))
-    rows[np.arange(n), problem.task, problem.action] = problem.x
-    H = rows.reshape(n, m * d)
-    x, y, noise = problem.x, problem.reward, np.diag(problem.noise_var[problem.action])
-    fixed = np.kron(np.ones((m, m)), np.kron(np.eye(K), problem.action_cov))
-    fixed += np.kron(np.eye(m), np.kron(np.ones((K, K)), problem.level_cov))
-    own, beta_of = np.kron(np.eye(K), problem.interaction_cov), np.tile(np.eye(p), (m * K, 1))
-    log_weights, assignments, means, covs = [], [], [], []
-    for scales in product(range(len(problem.scales)), repeat=m):
-        squares = np.square(problem.scales[list(scales)])
-        prior = fixed + np.kron(np.diag(squares), own)
-        V, cross = H @ prior @ H.T + noise, prior @ H.T
-        solved = np.linalg.solve(V, np.column_stack([x, y, cross.T]))
-        information = x.T @ solved[:, :p]
-        beta = np.linalg.solve(information, x.T @ solved[:, p])
-        half = solved[:, p + 1 :].T
-        rest, away = y - x @ beta, beta_of - half @ x
-        cov = prior - half @ cross.T + away @ np.linalg.inv(information) @ away.T
-        log_det = np.linalg.slogdet(V)[1] + np.linalg.slogdet(information)[1]
-        square = rest @ (solved[:, p] - solved[:, :p] @ beta)
-        log_weights.append(
-            -0.5 * ((n - p) * np.log(2 * np.pi) + log_det + square)
-            + np.log(problem.weights[list(scales)]).sum()
-        )
-        assignments.append(scales)
-        means.append((beta_of @ beta + half @ rest).reshape(m, d))
-        covs.append(cov.reshape(m, d, m, d))
-    logs = np.array(log_weights)
-    weights = np.exp(logs - logs.max())
-    whole = float(np.log(weights.sum()) + logs.max())
-    return EnumeratedSpreads(
-        weights / weights.sum(), np.array(assignments), np.array(means), np.array(covs), whole
-    )
+    of_task = np.kron(np.eye(len(problem.noise_var)), problem.interaction_cov)
+
+    def labelled(scales: tuple[int, ...]) -> Array:
+        return np.kron(np.diag(np.square(problem.scales[list(scales)])), of_task)
+
+    return labels.enumerated(problem, labelled)

@@ -61,7 +61,7 @@ from hieropo.logs.arrow.schema import check_listed
 from hieropo.logs.bad_rows.rejects import Rejects
 from hieropo.logs.encoding import opened_requests
 from hieropo.logs.opening import open_log
-from hieropo.logs.reading import read
+from hieropo.logs.reading import read, read_again
 from hieropo.model.crossed.task_noise import noise_variance
 from hieropo.moments.clusters import drawn_by_cluster
 from hieropo.moments.statistics import Moments
@@ -558,7 +558,7 @@ def evaluated(
 def _tasks_of(source: Any, roles: Roles, rejects: Rejects | None) -> Keys:
     """Return the tasks of a log, by a pass of its own."""
     keys = GrowingKeys()
-    for batch in read(source, roles, rejects=None if rejects is None else rejects.without_listing()):
+    for batch in read_again(source, roles, rejects):
         keys.rows(batch.task)
     return keys.keys()
 
@@ -576,7 +576,7 @@ class _Passes:
 
     def _read(self) -> Iterator[Batch]:
         if self._rejects is None or self._begun:
-            return read(self._source, self._roles, rejects=self._rejects and self._rejects.without_listing())
+            return read_again(self._source, self._roles, self._rejects)
         self._begun = True
         return self._first(self._rejects)
 
@@ -604,7 +604,7 @@ def best_pessimism(
     estimating = roles.pscore is None
 
     def rows() -> Iterator[Batch]:
-        return unit_rows(read(source, roles, rejects=None if rejects is None else rejects.without_listing()))
+        return unit_rows(read_again(source, roles, rejects))
 
     offset = subject.moments.offset
     correlation = subject.correlation

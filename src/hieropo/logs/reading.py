@@ -56,6 +56,11 @@ def read(
     )
 
 
+def read_again(log: Any, roles: Roles, rejects: Rejects | None) -> Iterator[Batch]:
+    """Yield the rows of a log that an earlier read kept; those that it set aside are not listed again."""
+    return read(log, roles, rejects=None if rejects is None else rejects.without_listing())
+
+
 def check_log(log: LogSource, roles: Roles, *, lenient: bool) -> None:
     """Check that each column of a log is there once and can play its role; with ``lenient``, text may hold numbers.
 
@@ -310,7 +315,7 @@ def usable_actions(source: Any, roles: Roles, rejects: Rejects) -> tuple[Any, ..
     LogError
         No row can be used; they are listed in the file of ``rejects``.
     """
-    batches = read(source, roles, rejects=rejects.without_listing())
+    batches = read_again(source, roles, rejects)
     actions = distinct_ids(batch.action for batch in batches if batch.action is not None)
     if not actions:
         for _ in read(source, roles, rejects=rejects):

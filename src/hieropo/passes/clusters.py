@@ -5,7 +5,7 @@ from typing import Any
 from hieropo.errors import InputError
 from hieropo.features.maps import FeatureMap
 from hieropo.logs.bad_rows.rejects import Rejects
-from hieropo.logs.reading import read
+from hieropo.logs.reading import read_again
 from hieropo.moments.clusters import ClusterAccumulator, ClusterTable
 from hieropo.moments.statistics import Moments
 from hieropo.rows.batches import Roles
@@ -54,7 +54,7 @@ def cluster_table(
         A cluster is missing.
     """
     total = ClusterAccumulator(features, moments.offset, per_action=moments.per_action)
-    for batch in read(source, roles, rejects=None if rejects is None else rejects.without_listing()):
+    for batch in read_again(source, roles, rejects):
         codes = None
         if features.actions is not None:
             codes = features.action_codes(batch.action, first_row=batch.first_row)

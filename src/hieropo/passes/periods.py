@@ -12,7 +12,7 @@ from hieropo.features.maps import FeatureMap
 from hieropo.logs.arrow.arrays import times
 from hieropo.logs.arrow.log_source import Part
 from hieropo.logs.bad_rows.rejects import Rejects
-from hieropo.logs.reading import read
+from hieropo.logs.reading import read_again
 from hieropo.moments.periods import PeriodSums
 from hieropo.moments.statistics import Moments, add_rows
 from hieropo.moments.units import one_action
@@ -130,7 +130,7 @@ def period_sums(
     if T < _LEAST:
         return None
     sums, of_periods, end, time_unit = np.zeros((m * K * T, size)), np.zeros((2, T)), -np.inf, ""
-    for batch in read(source, roles, rejects=None if rejects is None else rejects.without_listing()):
+    for batch in read_again(source, roles, rejects):
         assert batch.time is not None
         codes = features.action_codes(batch.action, first_row=batch.first_row)
         unit = moments.keys.require(batch.task) * K + codes

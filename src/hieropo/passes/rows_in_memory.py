@@ -9,7 +9,7 @@ from hieropo.errors import InputError
 from hieropo.estimation.sites import LogRows
 from hieropo.features.maps import FeatureMap
 from hieropo.logs.bad_rows.rejects import Rejects
-from hieropo.logs.reading import read
+from hieropo.logs.reading import read_again
 from hieropo.moments.statistics import Moments
 from hieropo.moments.units import one_action
 from hieropo.rows.batches import Roles
@@ -43,7 +43,7 @@ def rows_in_memory(
     assert unit_map is not None
     parts: list[tuple[Any, ...]] = []
     size = 0
-    for batch in read(source, roles, rejects=None if rejects is None else rejects.without_listing()):
+    for batch in read_again(source, roles, rejects):
         codes = features.action_codes(batch.action, first_row=batch.first_row)
         size += len(batch)
         if size * (p + 4) * 8 > _LARGEST:

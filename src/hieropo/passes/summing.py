@@ -25,7 +25,7 @@ from hieropo.features.maps import FeatureMap
 from hieropo.logs.arrow.log_source import LogSource, Part, empty, parts_of
 from hieropo.logs.bad_rows.rejects import Rejects
 from hieropo.logs.opening import open_log
-from hieropo.logs.reading import check_log, read
+from hieropo.logs.reading import check_log, read_again
 from hieropo.model.task_levels import TaskLevels
 from hieropo.passes.action_numbers import Joining
 from hieropo.passes.checked_rows import Reducer
@@ -321,7 +321,7 @@ def _together(
     except LogError:
         if log.rereadable and (roles.levels or roles.metadata):
             task_levels = TaskLevels(roles) if before is None else before.copy()
-            for batch in read(log, roles, rejects=None if rejects is None else rejects.without_listing()):
+            for batch in read_again(log, roles, rejects):
                 task_levels.add(batch)
         raise
 

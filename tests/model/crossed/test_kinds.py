@@ -5,7 +5,8 @@ from math import factorial
 
 import numpy as np
 import pytest
-from reference.kinds import Array, EnumeratedKinds, KindsProblem, enumerated
+from reference.kinds import KindsProblem, enumerated
+from reference.labels import Array, Enumerated
 
 from hieropo._utils.packed import packed_size
 from hieropo.errors import InputError, MismatchError
@@ -60,7 +61,7 @@ def posterior_of(log: KindsProblem) -> KindPosterior:
     return posterior
 
 
-def sds(truth: EnumeratedKinds) -> Array:
+def sds(truth: Enumerated) -> Array:
     return np.sqrt(np.einsum("sisi->si", truth.cov))
 
 

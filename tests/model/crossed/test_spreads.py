@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from reference.spreads import Array, EnumeratedSpreads, SpreadsProblem, enumerated
+from reference.labels import Array, Enumerated
+from reference.spreads import SpreadsProblem, enumerated
 
 from hieropo._utils.packed import packed_size
 from hieropo.errors import InputError, NumericalError
@@ -61,7 +62,7 @@ def posterior_of(log: SpreadsProblem) -> SpreadPosterior:
     return posterior
 
 
-def sds(truth: EnumeratedSpreads) -> Array:
+def sds(truth: Enumerated) -> Array:
     return np.sqrt(np.einsum("sisi->si", truth.cov))
 
 
