@@ -23,7 +23,7 @@ import os
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
@@ -312,6 +312,29 @@ def row(name: str, runs: list[Run]) -> dict[str, str]:
         "harmed, %": f"{100 * harmed / passed:.1f}" if passed else "",
         "P(no effect)": f"{np.mean([run.no_effect for run in runs]):.2f}",
     }
+
+
+class Judged(NamedTuple):
+    """Gain of a policy without contexts, the claim of it, and the tasks that changes harm among those that pass."""
+
+    gain: float
+    claimed: float
+    held: bool
+    harmed: int
+    passed: int
+
+
+def judged(learner: HierOPO, log: Log, truth: Array, **options: Any) -> Judged:
+    """Judge a policy by the true mean rewards (m, K); ``options`` are those of its evaluation."""
+    tasks = np.arange(len(truth))
+    chosen = learner.predict(pa.table({"task": tasks})).astype(np.int64)
+    evaluation = learner.evaluate(log.table(), propensities="none", **options)
+    gains = log.weight * (truth[tasks, chosen] - truth @ log.shares)
+    claim, passed = evaluation.model.difference, evaluation.passed & evaluation.changed
+    passed = passed[np.asarray(evaluation.keys.locate(tasks))]
+    gain = float(gains.sum())
+    held = claim.low - 1e-12 <= gain <= claim.high + 1e-12
+    return Judged(gain, claim.mean, held, int((gains[passed] < -1e-12).sum()), int(passed.sum()))
 
 
 def share(held: list[bool]) -> str:

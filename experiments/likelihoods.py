@@ -23,7 +23,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 import numpy as np
 import pyarrow as pa
 from claims import WORLDS as CLAIM_WORLDS
-from claims import Log, World, drawn, permuted_within, share
+from claims import Judged, Log, World, drawn, judged, permuted_within, share
 from repeating import one_table
 from tables import figure
 
@@ -57,38 +57,14 @@ SETTINGS = {
 }
 
 
-class Fit(NamedTuple):
-    """Gain of a policy and the claim of it, under one likelihood."""
-
-    gain: float
-    claimed: float
-    held: bool
-    harmed: int
-    passed: int
-
-
 class Run(NamedTuple):
     """Both likelihoods on one log, whether the other was used and claims of permuted rewards, and the oracle's gain."""
 
-    gaussian: Fit
-    other: Fit
+    gaussian: Judged
+    other: Judged
     used: bool
     claims_permuted: bool
     best: float
-
-
-def one_fit(learner: HierOPO, log: Log) -> Fit:
-    """Judge a policy by the truth."""
-    tasks = np.arange(len(log.theta))
-    truth = log.means(np.zeros((tasks.size, 0)), tasks)
-    chosen = learner.predict(pa.table({"task": tasks})).astype(np.int64)
-    evaluation = learner.evaluate(log.table(), propensities="none")
-    gains = log.weight * (truth[tasks, chosen] - truth @ log.shares)
-    claim, passed = evaluation.model.difference, evaluation.passed & evaluation.changed
-    passed = passed[np.asarray(evaluation.keys.locate(tasks))]
-    gain = float(gains.sum())
-    held = claim.low - 1e-12 <= gain <= claim.high + 1e-12
-    return Fit(gain, claim.mean, held, int((gains[passed] < -1e-12).sum()), int(passed.sum()))
 
 
 def learned(likelihood: Any, table: pa.Table) -> HierOPO:
@@ -117,10 +93,10 @@ def one_run(name: str, seed: int) -> Run:
     truth = log.means(np.zeros((len(log.theta), 0)), np.arange(len(log.theta)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        gaussian = one_fit(learned("gaussian", log.table()), log)
+        gaussian = judged(learned("gaussian", log.table()), log, truth)
         learner = learned(likelihood, log.table())
         used = learner.likelihood_ != "gaussian"
-        other = one_fit(learner, log) if used else gaussian
+        other = judged(learner, log, truth) if used else gaussian
         permuted = log.table(permuted_within(log, rng))
         nothing = learned(likelihood, permuted).evaluate(permuted, propensities="none").model.difference
     best = float(log.weight @ (truth.max(axis=1) - truth @ log.shares))

@@ -18,9 +18,8 @@ from typing import Any, NamedTuple
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import numpy as np
-import pyarrow as pa
 from claims import WORLDS as CLAIM_WORLDS
-from claims import Log, World, drawn, permuted_within, share
+from claims import Log, World, drawn, judged, permuted_within, share
 from repeating import one_table
 from tables import figure
 
@@ -46,9 +45,9 @@ class Fit(NamedTuple):
     gain: float
     claimed: float
     held: bool
-    claims_nothing: bool
     harmed: int
     passed: int
+    claims_nothing: bool
     used: bool
 
 
@@ -63,22 +62,12 @@ class Run(NamedTuple):
 def one_fit(log: Log, permuted: Any, spreads: Any) -> Fit:
     """Learn from one log, and judge by the truth; and learn from the same log with permuted rewards."""
     roles = {"task": "task", "action": "action", "reward": "reward"}
-    m = len(log.theta)
-    tasks = np.arange(m)
-    truth = log.means(np.zeros((m, 0)), tasks)
+    truth = log.means(np.zeros((len(log.theta), 0)), np.arange(len(log.theta)))
     learner = HierOPO(logging="random", spreads=spreads).fit(log.table(), **roles)
-    chosen = learner.predict(pa.table({"task": tasks})).astype(np.int64)
-    evaluation = learner.evaluate(log.table(), propensities="none")
+    judgement = judged(learner, log, truth)
     silent = HierOPO(logging="random", spreads=spreads).fit(log.table(permuted), **roles)
     nothing = silent.evaluate(log.table(permuted), propensities="none").model.difference
-    gains = log.weight * (truth[tasks, chosen] - truth @ log.shares)
-    claim, passed = evaluation.model.difference, evaluation.passed & evaluation.changed
-    passed = passed[np.asarray(evaluation.keys.locate(tasks))]
-    gain = float(gains.sum())
-    return Fit(
-        gain, claim.mean, claim.low - 1e-12 <= gain <= claim.high + 1e-12, nothing.low <= 0 <= nothing.high,
-        int((gains[passed] < -1e-12).sum()), int(passed.sum()), learner.hierarchy_.mixed_spreads,
-    )  # fmt: skip
+    return Fit(*judgement, nothing.low <= 0 <= nothing.high, learner.hierarchy_.mixed_spreads)
 
 
 def one_run(name: str, seed: int) -> Run:

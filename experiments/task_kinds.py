@@ -27,7 +27,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import numpy as np
 import pyarrow as pa
-from claims import SHARES, Log, drawn, linked, permuted_within, share
+from claims import SHARES, Judged, Log, drawn, judged, linked, permuted_within, share
 from claims import WORLDS as CLAIM_WORLDS
 from repeating import one_table
 from scipy.optimize import linear_sum_assignment
@@ -67,21 +67,11 @@ def drawn_kinds(sd: float, rng: np.random.Generator) -> tuple[Log, Any]:
     return replace(log, reward=mean + rng.standard_normal(n)), kind
 
 
-class Fit(NamedTuple):
-    """Gain of a policy and the claim of it, by one setting."""
-
-    gain: float
-    claimed: float
-    held: bool
-    harmed: int
-    passed: int
-
-
 class Run(NamedTuple):
     """Both settings on one log, and the gain of the oracle; no settings where kinds are not used and there are none."""
 
-    one: Fit | None
-    auto: Fit | None
+    one: Judged | None
+    auto: Judged | None
     best: float
     used: bool
     used_permuted: bool
@@ -93,23 +83,6 @@ def learned(table: pa.Table, task_kinds: Any) -> HierOPO:
     learner = HierOPO(logging="random", task_kinds=task_kinds)
     context = [name for name in table.column_names if name.startswith("x")]
     return learner.fit(table, task="task", action="action", reward="reward", context=context)
-
-
-def judged(log: Log, learner: HierOPO) -> Fit:
-    """Judge a policy by the truth."""
-    m = len(log.theta)
-    tasks = np.arange(m)
-    truth = log.means(np.zeros((m, 0)), tasks)
-    chosen = learner.predict(pa.table({"task": tasks})).astype(np.int64)
-    evaluation = learner.evaluate(log.table(), propensities="none")
-    gains = log.weight * (truth[tasks, chosen] - truth @ log.shares)
-    claim, passed = evaluation.model.difference, evaluation.passed & evaluation.changed
-    passed = passed[np.asarray(evaluation.keys.locate(tasks))]
-    gain = float(gains.sum())
-    return Fit(
-        gain, claim.mean, claim.low - 1e-12 <= gain <= claim.high + 1e-12, int((gains[passed] < -1e-12).sum()),
-        int(passed.sum()),
-    )  # fmt: skip
 
 
 def right_kind(learner: HierOPO, kind: Any) -> float:
@@ -138,8 +111,8 @@ def one_run(name: str, seed: int) -> Run:
         learner = learned(log.table(), "auto")
         used, one, auto, right = learner.posterior_.task_kinds is not None, None, None, np.nan
         if kind is not None or (used and not contexts):
-            one = judged(log, learned(log.table(), "one"))
-            auto = judged(log, learner) if used else one
+            one = judged(learned(log.table(), "one"), log, truth)
+            auto = judged(learner, log, truth) if used else one
         if used and kind is not None:
             right = right_kind(learner, kind)
         used_permuted = learned(log.table(permuted), "auto").posterior_.task_kinds is not None

@@ -28,8 +28,7 @@ from typing import Any, NamedTuple
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import numpy as np
-import pyarrow as pa
-from claims import SHARES, Array, Log, permuted_within, share
+from claims import SHARES, Array, Log, judged, permuted_within, share
 from repeating import one_table
 from tables import figure
 
@@ -80,9 +79,9 @@ class Fit(NamedTuple):
     gain: float
     claimed: float
     held: bool
-    silent: bool
     harmed: int
     passed: int
+    silent: bool
 
 
 class Run(NamedTuple):
@@ -140,21 +139,12 @@ def known_choices(log: Log) -> Array:
 
 def one_fit(log: Log, truth: Array, permuted: Array, likelihood: Any) -> Fit:
     """Learn from one log, and judge by the truth; and learn from the same log with permuted rewards."""
-    tasks = np.arange(TASKS)
     learner = HierOPO(logging="random", likelihood=likelihood).fit(log.table(), **ROLES)
-    chosen = learner.predict(pa.table({"task": tasks})).astype(np.int64)
-    evaluation = learner.evaluate(log.table(), propensities="none", compare=False, randomise=False)
+    judgement = judged(learner, log, truth, compare=False, randomise=False)
     silent = HierOPO(logging="random", likelihood=likelihood).fit(log.table(permuted), **ROLES)
     nothing = silent.evaluate(log.table(permuted), propensities="none", compare=False, randomise=False)
     nothing = nothing.model.difference
-    gains = log.weight * (truth[tasks, chosen] - truth @ log.shares)
-    claim, passed = evaluation.model.difference, evaluation.passed & evaluation.changed
-    passed = passed[np.asarray(evaluation.keys.locate(tasks))]
-    gain = float(gains.sum())
-    return Fit(
-        gain, claim.mean, claim.low - 1e-12 <= gain <= claim.high + 1e-12, nothing.low <= 0 <= nothing.high,
-        int((gains[passed] < -1e-12).sum()), int(passed.sum()),
-    )  # fmt: skip
+    return Fit(*judgement, nothing.low <= 0 <= nothing.high)
 
 
 def one_run(name: str, seed: int) -> Run:
