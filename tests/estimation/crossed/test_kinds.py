@@ -85,6 +85,12 @@ def test_a_number_of_kinds_is_used_without_evidence() -> None:
     assert kinds.probability.shape == (20, 2)
 
 
+def test_a_little_evidence_is_not_enough() -> None:
+    log = rows(0.4, 2, m=18)
+    assert 0.0 < fitted(log, 3).hierarchy_.kinds.log_odds < np.log(10)  # the search does not give such a log up
+    assert fitted(log).posterior_.task_kinds is None
+
+
 @pytest.mark.parametrize("value", ["two", 1, 7, 2.0, True, None])
 def test_a_setting_that_is_none_is_refused(value: Any) -> None:
     with pytest.raises(InputError, match="task_kinds="):

@@ -179,6 +179,8 @@ class TestPosterior:
             parts[0] + parts[1] / both.scale.share, rel=0.02
         )
         assert posterior.central().table().means.shape == posterior.table().means.shape
+        parts = posterior.conversion.central().log_evidence, posterior.amounts.central().log_evidence
+        assert posterior.central().log_evidence == pytest.approx(sum(parts))
 
     def test_json_makes_the_same_hierarchies(self, posterior: TwoPartPosterior, moments: Moments) -> None:
         again = TwoPartHierarchies.from_dict(posterior.hierarchy.to_dict())
