@@ -87,7 +87,9 @@ def test_a_number_of_kinds_is_used_without_evidence() -> None:
 
 def test_a_little_evidence_is_not_enough() -> None:
     log = rows(0.4, 2, m=18)
-    assert 0.0 < fitted(log, 3).hierarchy_.kinds.log_odds < np.log(10)  # the search does not give such a log up
+    assert (
+        0.0 < fitted(log, 3).hierarchy_.kinds.log_odds < np.log(10)
+    )  # the search does not give such a log up
     assert fitted(log).posterior_.task_kinds is None
 
 
