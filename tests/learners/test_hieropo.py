@@ -10,7 +10,7 @@ import pytest
 from sklearn.base import clone
 
 import hieropo
-import hieropo.learners.hieropo as learner_module
+import hieropo.learners.from_moments as learner_module
 from hieropo import FlatOPO, Hierarchy, HierOPO, OracleOPO, PooledOPO
 from hieropo.logs import encoding
 

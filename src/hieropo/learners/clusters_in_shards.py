@@ -16,7 +16,8 @@ from hieropo.moments.clusters import ClusterTable, correlated
 from hieropo.moments.in_shards import MomentsInShards, total_of
 from hieropo.moments.statistics import Moments
 from hieropo.passes.log_moments import clusters_on
-from hieropo.passes.sharded import ShardedMoments, side_by_side
+from hieropo.passes.sharded import ShardedMoments
+from hieropo.passes.shards_in_memory import side_by_side
 from hieropo.rows.keys import Keys
 from hieropo.rows.task_hash import task_hashes
 

@@ -22,7 +22,8 @@ from hieropo.moments.in_shards import MomentsInShards
 from hieropo.moments.statistics import Moments
 from hieropo.passes.feasibility import refuse_too_large
 from hieropo.passes.log_moments import LogMoments
-from hieropo.passes.sharded import ShardedMoments, side_by_side
+from hieropo.passes.sharded import ShardedMoments
+from hieropo.passes.shards_in_memory import side_by_side
 from hieropo.policies.gating import GatedPolicy
 from hieropo.policies.lower_bound import LCBPolicy
 from hieropo.rows.batches import Roles

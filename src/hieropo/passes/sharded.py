@@ -46,16 +46,16 @@ from hieropo._utils.text import counted
 from hieropo.errors import ArtifactError, InputError, MismatchError, warn
 from hieropo.features.maps import FeatureMap, merged_map
 from hieropo.model.task_levels import TaskLevels
-from hieropo.moments.clusters import ClusterTable
 from hieropo.moments.in_shards import MomentsInShards, Run, total_of
 from hieropo.moments.recentring import at_final_origin
 from hieropo.moments.row_sketch import RowSketch
 from hieropo.moments.statistics import Moments
 from hieropo.passes.checkpoints import stored_sums, summed_from
 from hieropo.passes.log_moments import LogMoments, common_roles, moments_on
+from hieropo.passes.shards_in_memory import on_plan, plus, refuse_strangers, split, tasks_at, together
 from hieropo.passes.worker import PassResult
 from hieropo.rows.batches import Roles
-from hieropo.rows.ids import abbreviate, plain
+from hieropo.rows.ids import abbreviate
 from hieropo.rows.keys import Keys
 from hieropo.rows.task_hash import check_shards, shards_of
 from hieropo.storage import layout
@@ -80,33 +80,6 @@ __all__ = ["ShardWriter", "ShardedMoments", "holds_shards", "merged", "parts_of_
 
 DEFAULT_SHARDS = 16
 _SOME = 0.02  # share of common rows above chance, from which on they count as the same rows
-
-
-def split(moments: LogMoments, shards: int) -> Iterator[LogMoments]:
-    """Yield the moments of the tasks of each shard, in the order of the shards.
-
-    The sketch of the rows, which does not know tasks, is unknown in each.
-
-    Raises
-    ------
-    InputError
-        ``shards`` is no power of two.
-    """
-    shard_of_task = shards_of(moments.tasks, check_shards(shards))
-    order = np.argsort(shard_of_task, kind="stable")
-    ends = np.searchsorted(shard_of_task[order], np.arange(1, shards + 1))
-    for first, last in zip(np.append(0, ends[:-1]), ends, strict=True):
-        yield _at(moments, order[first:last])
-
-
-def _at(moments: LogMoments, rows: NDArray[Any]) -> LogMoments:
-    """Return the moments of the tasks in some rows."""
-    part, levels = moments.moments.at(rows), moments.summed.task_levels
-    if moments.roles.levels or moments.roles.metadata:
-        levels = levels.without(np.delete(moments.tasks, rows).tolist())
-    sketch, clusters = RowSketch.unknown(round(part.n_rows)), moments.summed.clusters
-    some = None if clusters is None else clusters.select(part.keys)
-    return LogMoments(moments.features, moments.roles, PassResult(part, levels, sketch, some))
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,12 +202,12 @@ class ShardWriter:
             raise InputError(
                 f"There is no shard {shard}: this plan has the shards 0 to {self.plan.n_shards - 1}."
             )
-        _refuse_strangers(moments.tasks, shard, self.plan.n_shards)
+        refuse_strangers(moments.tasks, shard, self.plan.n_shards)
         self._write(shard, moments)
 
     def _write(self, shard: int, moments: LogMoments) -> None:
         """Write a shard whose tasks were assigned by the hash."""
-        aligned = _aligned(moments, self.plan)
+        aligned = on_plan(moments, self.plan)
         seen = aligned.moments.rows.reshape(len(aligned), aligned.moments.n_actions)
         total = total_of(aligned.moments)
         provenance = {
@@ -312,35 +285,6 @@ def _refuse_other_plan(folder: Path, begun: Plan, plan: Plan) -> None:
                 f"{folder} was begun with {name.removesuffix('_fingerprint')} {text}, and this job has {now}: shards "
                 "of both cannot be read together. Give another directory, or remove this one to begin anew."
             )
-
-
-def _refuse_strangers(tasks: NDArray[Any], shard: int, shards: int) -> None:
-    """Raise InputError for a task of another shard."""
-    place = shards_of(tasks, shards)
-    other = place != shard
-    if other.any():
-        row = int(other.argmax())
-        raise InputError(
-            f"Task {plain(tasks[row])!r} belongs to shard {place[row]} of {shards}, and was given to shard {shard}: "
-            "its rows would be found in neither. Assign tasks by hieropo.rows.task_hash.shards_of, or use split()."
-        )
-
-
-def _aligned(moments: LogMoments, plan: Plan) -> LogMoments:
-    """Return moments for the feature map, the columns and the offset of a plan."""
-    roles = common_roles(plan.roles, moments.roles)
-    if roles != plan.roles:
-        dropped = [role for role in Roles.names() if getattr(roles, role) != getattr(plan.roles, role)]
-        raise MismatchError(
-            f"These moments were made of other columns than the plan of the shards names: {', '.join(dropped)}. Begin "
-            "with the columns that all moments have in common."
-        )
-    aligned = replace(moments.within(plan.features), roles=roles)
-    offset = None if plan.offset is None else np.array(plan.offset)
-    if aligned.moments.unit_offset is None and offset is None:
-        return aligned
-    at_offset = aligned.moments.around(None if offset is None else np.tile(offset, aligned.moments.n_actions))
-    return replace(aligned, summed=replace(aligned.summed, moments=at_offset))
 
 
 def _added(totals: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -539,13 +483,13 @@ class ShardedMoments:
         """
         if check_shards(shards) <= self.n_shards:
             share = self.n_shards // shards
-            return _joined([self.shard(k) for k in range(shard * share, (shard + 1) * share)])
+            return together([self.shard(k) for k in range(shard * share, (shard + 1) * share)])
         part = self.shard(shard * self.n_shards // shards)
-        return _at(part, np.flatnonzero(shards_of(part.tasks, shards) == shard))
+        return tasks_at(part, np.flatnonzero(shards_of(part.tasks, shards) == shard))
 
     def joined(self) -> LogMoments:
         """Return the moments of all shards in memory, with the sketch of the rows; errors as :meth:`shard`."""
-        joined = _joined(list(self.shards()))
+        joined = together(list(self.shards()))
         return replace(joined, summed=replace(joined.summed, sketch=self.sketch))
 
     def sums(self, features: FeatureMap | None = None) -> MomentsInShards:
@@ -646,36 +590,6 @@ def _why_not_open(folder: Path) -> str:
     return f"{folder} has no {layout.SHARDS.document}, so it does not hold sharded moments.{holds} Check the path."
 
 
-def _joined(parts: Sequence[LogMoments]) -> LogMoments:
-    """Return the moments of different tasks side by side; tables of different dtypes of ids become objects."""
-    if len(parts) == 1:
-        return parts[0]
-    some = [part for part in parts if len(part)] or list(parts[:1])
-    joined = side_by_side([part.moments for part in some])
-    levels = reduce(TaskLevels.__add__, (part.summed.task_levels for part in some))
-    clusters = [part.summed.clusters for part in some if part.summed.clusters is not None]
-    result = PassResult(
-        joined,
-        levels,
-        RowSketch.unknown(round(joined.n_rows)),
-        ClusterTable.together(clusters) if clusters else None,
-    )
-    return LogMoments(some[0].features, some[0].roles, result)
-
-
-def side_by_side(parts: Sequence[Moments]) -> Moments:
-    """Return the moments of different tasks in one table; tables of different dtypes of ids become objects."""
-    keys = reduce(lambda union, more: union.union(more)[0], (part.keys for part in parts))
-
-    def stacked(name: str) -> Any:
-        return np.concatenate([getattr(part, name) for part in parts])
-
-    return replace(
-        parts[0], keys=keys, sums=stacked("sums"), rows=stacked("rows"), log_precision=stacked("log_precision"),
-        squares=stacked("squares") if parts[0].sampled else None,
-    )  # fmt: skip
-
-
 def as_shards(source: object) -> ShardedMoments | None:
     """Return given sharded moments, or those at a path; None for anything else.
 
@@ -764,14 +678,9 @@ def merged(
     done = writer.done
     for k in range(n_shards):
         if k not in done:
-            pieces = (_aligned(one.range(k, n_shards), writer.plan) for one in inputs)
-            writer._write(k, reduce(_plus, pieces))
+            pieces = (on_plan(one.range(k, n_shards), writer.plan) for one in inputs)
+            writer._write(k, reduce(plus, pieces))
     return writer.finish(sketch=sketch, provenance=provenance)
-
-
-def _plus(one: LogMoments, other: LogMoments) -> LogMoments:
-    """Return the sum of the moments of one shard, both of one plan."""
-    return LogMoments(one.features, one.roles, one.summed + other.summed)
 
 
 def _common_map(inputs: Sequence[ShardedMoments]) -> tuple[FeatureMap, Array | None]:
