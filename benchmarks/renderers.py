@@ -542,7 +542,7 @@ def run_seconds(run: Results) -> float:
 def _spark_sums(results: Any) -> list[str]:
     """Return the table of sums on Spark beside its scan; ratios are those of medians over rounds."""
     head, rows = ["tasks", "way", "s", "of the scan", "goal"], []
-    goals = {"files": (1.3, 4.0), "rows": (4.0, 8.0)}
+    goals = {"files": (1.3, 4.0), "frame": (4.0, 8.0)}
     for k, log in enumerate(results["logs"]):
         seconds = {run["way"]: median(run["clocks"]) for run in log["runs"]}
         for way, clock in seconds.items():

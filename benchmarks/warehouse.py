@@ -12,7 +12,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +85,17 @@ def in_turn(ways: dict[str, Callable[[], Any]], rounds: int) -> list[dict[str, A
     return [{"way": way, "clocks": clock} for way, clock in clocks.items()]
 
 
+def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the number of rows of a partition."""
+    yield pa.RecordBatch.from_arrays([pa.array([sum(batch.num_rows for batch in batches)])], names=["rows"])
+
+
 def on_spark(spark: Any, rows: int, tasks: int, dim: int, rounds: int) -> list[dict[str, Any]]:
-    """Time Spark's scan of all columns, and the ways of summing on its workers, in turn; seconds of the clock."""
+    """Time Spark's scan of all columns, its sending of rows to workers, and the ways of summing there, in turn.
+
+    Seconds of the clock. Rows that workers count and do not sum show the share of Spark in the ways that begin with a
+    frame.
+    """
     import hieropo.spark
 
     with tempfile.TemporaryDirectory() as folder:
@@ -95,14 +104,18 @@ def on_spark(spark: Any, rows: int, tasks: int, dim: int, rounds: int) -> list[d
         frame = spark.read.parquet(f"{folder}/log")
         given = {"task": "task", "reward": "reward", "context": columns}
 
-        def summed(source: Any) -> None:
+        def summed(source: Any, how: Any) -> None:
             with tempfile.TemporaryDirectory(dir=folder) as out:
-                hieropo.spark.moments(source, out=f"{out}/shards", spark=spark, **given)
+                hieropo.spark.moments(source, out=f"{out}/shards", spark=spark, how=how, **given)
 
         ways = {
             "scan": lambda: frame.selectExpr(*(f"sum({name})" for name in frame.columns)).collect(),
-            "files": lambda: summed(f"{folder}/log"),
-            "rows": lambda: summed(frame),
+            "sent to workers": lambda: (
+                frame.mapInArrow(counted, "rows bigint").agg({"rows": "sum"}).collect()
+            ),
+            "files": lambda: summed(f"{folder}/log", "files"),
+            "frame": lambda: summed(frame, "auto"),
+            "frame, rows shuffled": lambda: summed(frame, "rows"),
         }
         return in_turn(ways, rounds)
 

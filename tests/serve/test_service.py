@@ -13,9 +13,9 @@ from served_worlds import COLUMNS, OFFERS, rewards_of, run, wait_for_windows
 
 from hieropo import HierOPO, InputError, examine
 from hieropo.errors import ArtifactError, SchemaError
+from hieropo.learners.loading import roles_of
 from hieropo.serve import Service, Settings
 from hieropo.serve.columns import RecordColumns
-from hieropo.serve.deciding import roles_of
 from hieropo.serve.journal import EVENT, ConflictError, FullError
 from hieropo.serve.messages import DecideRequest, Decision, Event, Reward
 from hieropo.serve.plain import PlainDecider

@@ -35,10 +35,11 @@ def frame(spark: Any) -> Any:
     return spark.createDataFrame(TABLE).repartition(2).cache()
 
 
-def test_shuffled_rows_give_the_sums_and_the_policy_of_one_machine(frame: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["rows", "partitions"])
+def test_a_frame_gives_the_sums_and_the_policy_of_one_machine(frame: Any, tmp_path: Path, how: Any) -> None:
     import hieropo.spark
 
-    sharded = hieropo.spark.moments(frame, out=tmp_path / "shards", shards=4, **CONTEXT)
+    sharded = hieropo.spark.moments(frame, out=tmp_path / "shards", shards=4, how=how, **CONTEXT)
     expected = LogMoments.of(TABLE, **CONTEXT)
     check_equal(sharded.joined(), expected)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["shards"]
@@ -56,6 +57,20 @@ def test_shuffled_rows_give_the_sums_and_the_policy_of_one_machine(frame: Any, t
         for table in (decided, wanted.table)
     ]
     assert rows[0] == rows[1]
+
+
+def test_a_frame_is_shuffled_where_partial_sums_have_more_bytes_than_its_rows(
+    spark: Any, tmp_path: Path
+) -> None:
+    import hieropo.spark
+
+    for tasks, way in ((3, "partitions"), (2000, "rows")):
+        numbers = np.arange(4000)
+        table = pa.table({"store": numbers % tasks, "size": numbers % 7 / 7.0, "profit": numbers % 11 / 11.0})
+        given: Any = {"task": "store", "reward": "profit", "context": ["size"]}
+        sharded = hieropo.spark.moments(spark.createDataFrame(table), out=tmp_path / way, shards=64, **given)
+        assert sharded.provenance["how"] == way
+        check_equal(sharded.joined(), LogMoments.of(table, **given))
 
 
 def test_all_roles_and_a_task_of_several_columns(frame: Any, tmp_path: Path) -> None:
@@ -154,8 +169,10 @@ def test_bad_rows_are_told_without_a_java_trace(spark: Any, tmp_path: Path) -> N
 
     values = pa.array([None if k == 37 else value for k, value in enumerate(TABLE["profit"].to_pylist())])
     bad = spark.createDataFrame(TABLE.set_column(TABLE.column_names.index("profit"), "profit", values))
-    with pytest.raises(LogError, match=r"^Column 'profit', row \d+: .* In the rows of shard \d") as caught:
-        hieropo.spark.moments(bad, out=tmp_path / "x", shards=2, **CONTEXT)
+    with pytest.raises(LogError, match=r"^Column 'profit', row \d+: .* In shuffled part \d") as caught:
+        hieropo.spark.moments(bad, out=tmp_path / "x", shards=2, how="rows", **CONTEXT)
+    with pytest.raises(LogError, match=r"^Column 'profit', row \d+: .* In group \d"):
+        hieropo.spark.moments(bad, out=tmp_path / "x", shards=2, how="partitions", **CONTEXT)
     assert "java" not in str(caught.value).lower()
     with pytest.raises(SchemaError, match="'Profit'"):
         hieropo.spark.moments(bad, out=tmp_path / "x", **{**CONTEXT, "reward": "Profit"})
@@ -392,6 +409,15 @@ def test_a_fit_on_workers_has_the_bits_of_the_fit_in_shards(
     assert names
     for name in names:
         assert (tmp_path / "policy" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
+    given = {"policy": tmp_path / "policy", "id": ["store", "visits"]}
+    decided = hieropo.spark.decide(spark.createDataFrame(TABLE).select("store", "visits", "stamp"), **given)
+    wanted = plain.decide(TABLE, id=["store", "visits"]).table
+    names = ["store", "visits", "action", "lower_bound"]
+    decisions = [
+        sorted(zip(*(table[name].to_pylist() for name in names), strict=True))
+        for table in (decided.toArrow(), wanted)
+    ]
+    assert decisions[0] == decisions[1]  # the policy of shards holds no moments
 
 
 def test_a_python_that_cannot_run_hieropo_is_told_before_any_row_is_read(

@@ -1,7 +1,7 @@
 """Decide requests: the best actions of each with their lower bounds, or the reason why it cannot be used."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +16,28 @@ from hieropo.features.maps import FeatureMap
 from hieropo.features.terms.learned import LearnedTerms
 from hieropo.logs.arrow.writing import id_column
 from hieropo.logs.engines.tables import TableSource
+from hieropo.policies.gating import GatedPolicy
 from hieropo.policies.lower_bound import Choice
-from hieropo.rows.batches import TaskColumns
+from hieropo.rows.batches import TaskColumns, column_of
+
+
+def eligible_column(policy: AnyPolicy, of_log: str | None, given: str | Literal[False] | None) -> str | None:
+    """Return the column of requests that lists eligible actions; None where all actions can be taken.
+
+    Parameters
+    ----------
+    policy : LCBPolicy or GatedPolicy
+        The column of its gate counts before that of the log. Where the rows of a request are its candidates, only a
+        given column counts.
+    of_log : str or None
+        The column of the log of the fit.
+    given : str, False or None
+        The column that the caller names; False: all actions can be taken.
+    """
+    if policy.features is None or policy.features.actions is None:
+        return column_of(given, None)
+    of_gate = policy.eligible if isinstance(policy, GatedPolicy) else None
+    return column_of(given, of_gate or of_log)
 
 
 def decide(  # noqa: PLR0913 - one parameter for each role

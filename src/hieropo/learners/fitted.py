@@ -14,7 +14,7 @@ from hieropo._utils.arrays import Array
 from hieropo._utils.blas_threads import one_blas_thread
 from hieropo._utils.progress import shows_progress
 from hieropo._utils.text import thousands, whole
-from hieropo.decisions.deciding import choose, decide, request_columns
+from hieropo.decisions.deciding import choose, decide, eligible_column, request_columns
 from hieropo.decisions.decisions import Decisions
 from hieropo.decisions.new_tasks import NewTasks
 from hieropo.decisions.predicting import chosen_actions
@@ -162,7 +162,7 @@ class Fitted:
         new_tasks = self._new_tasks()
         columns = request_columns(
             features, new_tasks, task=self.roles_.task, carried=(),
-            eligible=self._eligible_of_requests(policy, eligible),
+            eligible=eligible_column(policy, self.roles_.eligible, eligible),
         )  # fmt: skip
         return chosen_actions(policy, RequestReader(requests, columns, strict=True), new_tasks)
 
@@ -226,7 +226,7 @@ class Fitted:
         policy = self._deciding()
         parts = decide(
             policy, requests, task=task_columns(task) or self.roles_.task, context=context, levels=levels,
-            metadata=metadata, eligible=self._eligible_of_requests(policy, eligible), id=id, request=request,
+            metadata=metadata, eligible=eligible_column(policy, self.roles_.eligible, eligible), id=id, request=request,
             top=top, strict=strict, new_tasks=self._new_tasks(),
         )  # fmt: skip
         return Decisions.concatenated(list(parts))
@@ -253,18 +253,11 @@ class Fitted:
             As :meth:`decide` with ``strict``.
         """
         policy = self._deciding()
-        column = self._eligible_of_requests(policy, eligible)
+        column = eligible_column(policy, self.roles_.eligible, eligible)
         return choose(policy, request, self._new_tasks(), task=self.roles_.task, eligible=column)
 
     def _new_tasks(self) -> NewTasks | None:
         return NewTasks.of(self.roles_, lambda: self._task_levels, lambda: self.posterior_)
-
-    def _eligible_of_requests(
-        self, policy: LCBPolicy | GatedPolicy, eligible: str | Literal[False] | None
-    ) -> str | None:
-        """Return the column of eligible actions of requests; none of the log where candidates are rows."""
-        usual = None if self.features_.actions is None else self._eligible_column(policy)
-        return column_of(eligible, usual)
 
     def _eligible_column(self, policy: LCBPolicy | GatedPolicy) -> str | None:
         """Return the column of eligible actions of the log of the gate, else of the log of the fit."""

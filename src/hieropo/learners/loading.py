@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from hieropo._utils.blas_threads import one_blas_thread
-from hieropo.errors import ArtifactError, MismatchError
+from hieropo.decisions.new_tasks import NewTasks
+from hieropo.errors import ArtifactError, InputError, MismatchError
 from hieropo.estimation.conditioning import condition_learned
 from hieropo.learners.baselines import FlatOPO, OracleOPO, PooledOPO
 from hieropo.learners.clusters_in_shards import ClustersInShards
@@ -191,3 +192,34 @@ def _settings(stored: StoredPolicy, saved: dict[str, Any], hierarchy: AnyHierarc
     if isinstance(settings.get("task_cov"), list):
         settings["task_cov"] = np.array(settings["task_cov"])
     return settings
+
+
+def roles_of(stored: StoredPolicy) -> Roles:
+    """Return the columns that a stored policy was learned from.
+
+    Raises
+    ------
+    InputError
+        It was saved without them.
+    """
+    columns = stored.provenance.get("columns")
+    if columns is None or stored.features is None:
+        raise InputError(
+            "The policy was saved without its columns or features, so that requests cannot be read for it. Fit again "
+            "and save with learner.save(path) or `hieropo fit`."
+        )
+    return Roles(**columns)
+
+
+def new_tasks_of(stored: StoredPolicy, *, remember: bool = True) -> NewTasks | None:
+    """Return policies for tasks that are not in the log of a stored policy; None without levels and metadata.
+
+    The posterior is loaded at the first such task. ``remember`` is that of :class:`NewTasks`.
+    """
+    roles = roles_of(stored)
+    return NewTasks.of(
+        roles,
+        lambda: TaskLevels.of_hierarchy(roles, stored.hierarchy),
+        lambda: load_posterior(stored.path)[1],
+        remember=remember,
+    )

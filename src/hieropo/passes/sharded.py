@@ -43,6 +43,7 @@ from numpy.typing import NDArray
 
 from hieropo._utils.arrays import Array
 from hieropo._utils.text import counted
+from hieropo._utils.threads import in_threads, processors
 from hieropo.errors import ArtifactError, InputError, MismatchError, warn
 from hieropo.features.maps import FeatureMap, merged_map
 from hieropo.model.task_levels import TaskLevels
@@ -80,6 +81,7 @@ __all__ = ["ShardWriter", "ShardedMoments", "holds_shards", "merged", "parts_of_
 
 DEFAULT_SHARDS = 16
 _SOME = 0.02  # share of common rows above chance, from which on they count as the same rows
+_MERGING_THREADS = 4  # each of which has the parts of one shard in memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -641,7 +643,8 @@ def merged(
 ) -> ShardedMoments:
     """Add sharded moments of different rows, shard by shard; a merge that was stopped goes on.
 
-    The sums of a shard are added in the order of ``inputs``, so that their bits depend on that order alone.
+    The sums of a shard are added in the order of ``inputs``, so that their bits depend on that order alone. At most
+    four threads have a shard each in memory.
 
     Parameters
     ----------
@@ -676,10 +679,12 @@ def merged(
     names = {"merged": [one.checksum for one in inputs]}
     writer = ShardWriter.begin(path, features, roles, shards=n_shards, offset=offset, inputs=names)
     done = writer.done
-    for k in range(n_shards):
-        if k not in done:
-            pieces = (on_plan(one.range(k, n_shards), writer.plan) for one in inputs)
-            writer._write(k, reduce(plus, pieces))
+
+    def write(k: int) -> None:
+        pieces = (on_plan(one.range(k, n_shards), writer.plan) for one in inputs)
+        writer._write(k, reduce(plus, pieces))
+
+    in_threads(write, [k for k in range(n_shards) if k not in done], min(processors(), _MERGING_THREADS))
     return writer.finish(sketch=sketch, provenance=provenance)
 
 

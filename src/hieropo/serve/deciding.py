@@ -16,14 +16,13 @@ from hieropo.decisions.new_tasks import NewTasks
 from hieropo.decisions.requests import RequestReader
 from hieropo.errors import HieropoError, InputError, UnknownTaskError
 from hieropo.features.terms.learned import LearnedTerms
-from hieropo.learners.loading import load_posterior
+from hieropo.learners.loading import new_tasks_of, roles_of
 from hieropo.logs.arrow.writing import id_column
 from hieropo.logs.engines.tables import TableSource
-from hieropo.model.task_levels import TaskLevels
 from hieropo.policies.gating import GatedPolicy
 from hieropo.policies.lower_bound import Choices, LCBPolicy
 from hieropo.policies.sampling import best_probabilities
-from hieropo.rows.batches import Roles, column_tuple
+from hieropo.rows.batches import column_tuple
 from hieropo.serve.columns import RecordColumns, as_kind
 from hieropo.serve.messages import DecideRequest, Mode
 from hieropo.serve.settings import Settings
@@ -145,7 +144,7 @@ class Engine:
         object.__setattr__(self, "actions", tuple(_plain(action) for action in features.actions))
         object.__setattr__(self, "codes", {action: code for code, action in enumerate(self.actions)})
         object.__setattr__(self, "nullable", frozenset(_nullable(getattr(features, "terms", None))))
-        object.__setattr__(self, "_new_tasks", _new_tasks(self.stored))
+        object.__setattr__(self, "_new_tasks", new_tasks_of(self.stored, remember=False))
 
     @classmethod
     def load(cls, number: int, path: Path, columns: RecordColumns) -> Self:
@@ -424,38 +423,11 @@ def _posterior_of(engine: Engine, scores: Scores, row: int, action: Any) -> tupl
     return float(scores.mean[row, code]), float(scores.sd[row, code])
 
 
-def roles_of(stored: StoredPolicy) -> Roles:
-    """Return the columns that a stored policy was learned from.
-
-    Raises
-    ------
-    InputError
-        It was saved without them.
-    """
-    columns = stored.provenance.get("columns")
-    if columns is None or stored.features is None:
-        raise InputError(
-            "The policy was saved without its columns or features, so that requests cannot be read for it. Fit again "
-            "and save with learner.save(path) or `hieropo fit`."
-        )
-    return Roles(**columns)
-
-
 def _nullable(terms: LearnedTerms | None) -> Iterator[str]:
     """Yield the context columns that may be missing."""
     if terms is not None:
         prior = terms.formula.missing == "prior"
         yield from (column.name for column in terms.columns if column.missing or prior)
-
-
-def _new_tasks(stored: StoredPolicy) -> NewTasks | None:
-    roles = roles_of(stored)
-    return NewTasks.of(
-        roles,
-        lambda: TaskLevels.of_hierarchy(roles, stored.hierarchy),
-        lambda: load_posterior(stored.path)[1],
-        remember=False,
-    )
 
 
 def id_array(ids: Sequence[Any]) -> Any:

@@ -7,11 +7,17 @@ from typing import Any
 
 import pyarrow as pa
 
+from hieropo.decisions.deciding import decide as decide_rows
+from hieropo.decisions.deciding import eligible_column
+from hieropo.decisions.decisions import Decisions
+from hieropo.decisions.new_tasks import NewTasks
 from hieropo.errors import InputError
-from hieropo.learners.loading import load_learner
+from hieropo.learners.loading import new_tasks_of, roles_of
 from hieropo.logs.arrow.arrays import decoded
 from hieropo.logs.arrow.log_source import BATCH_ROWS, regroup
+from hieropo.rows.batches import Roles, task_columns
 from hieropo.spark.workers import check_workers, prepare_worker, session_of
+from hieropo.storage.load import StoredPolicy, load_policy
 
 
 def decide(
@@ -82,13 +88,17 @@ def _decided(location: str, requests: Any, given: dict[str, Any]) -> pa.Table:
         warnings.simplefilter(
             "ignore"
         )  # the reasons are in the table; nobody reads a worker's standard error
-        table: pa.Table = _loaded(location).decide(requests, **given).table
-    return table
+        stored, roles, new_tasks = _loaded(location)
+        column = eligible_column(stored.policy, roles.eligible, given.get("eligible"))
+        task = task_columns(given.get("task")) or roles.task
+        columns = {**given, "task": task, "eligible": column, "new_tasks": new_tasks}
+        return Decisions.concatenated(list(decide_rows(stored.policy, requests, **columns))).table
 
 
 @lru_cache(maxsize=2)
-def _loaded(location: str) -> Any:
-    return load_learner(location)
+def _loaded(location: str) -> tuple[StoredPolicy, Roles, NewTasks | None]:
+    stored = load_policy(location)
+    return stored, roles_of(stored), new_tasks_of(stored)
 
 
 def _plain_schema(schema: pa.Schema) -> pa.Schema:

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hieropo._utils.arrays import Array
+from hieropo._utils.packed import packed_size
 from hieropo.errors import InputError, LogError
 from hieropo.features.maps import FeatureMap, feature_map_from_dict
 from hieropo.features.terms.parsing import terms_of
@@ -44,9 +45,12 @@ from hieropo.spark.hashing import SHARD, quoted, with_shards
 from hieropo.spark.sources import FrameSource, GroupedFiles, arrow_schema
 from hieropo.spark.workers import VALUE_DDL, check_workers, nonempty, session_of, slots_of, valued, values_of
 
-How = Literal["auto", "rows", "files"]
+How = Literal["auto", "rows", "partitions", "files"]
 _FIRST_ROWS = 8192  # rows from which origins are chosen, as on one machine
 _MOST_LISTED = 10_000  # rows that were set aside that a list has
+_PARTITIONS = 4  # of shuffled rows for each task slot, so that slots that end early are not idle for long
+_MOST_PARTIAL = 2**30  # bytes of the partial sums of a worker
+_MOST_MERGED = 2**33  # bytes of the partial sums that the driver merges
 _FAR_PATH = "://"
 _LISTING = "rejected.parquet"
 
@@ -138,10 +142,11 @@ class _Request:
 
 
 class _Summed(NamedTuple):
-    """Moments in shards, and the reports of the parts of the log, in their order."""
+    """Moments in shards, the reports of the parts of the log, in their order, and the way they were summed."""
 
     made: list[ShardedMoments]
     parts: list[Part]
+    how: str
 
 
 def moments(  # noqa: PLR0913 - as of `LogMoments.of`
@@ -174,19 +179,21 @@ def moments(  # noqa: PLR0913 - as of `LogMoments.of`
         driver adds them: the terms are those of one machine. Effects, ``effect(column)``, must be learned before.
     shards : int
         A power of two.
-    how : {"auto", "rows", "files"}
+    how : {"auto", "rows", "partitions", "files"}
         "rows": rows are re-partitioned by the hash of their task, and each shard is summed where its rows arrive.
-        "files": workers read groups of files of about equal bytes, and their partial sums are merged by the driver, in
-        the order of the groups; it pays above some nine rows for each task and worker. "auto": "files" for a path,
-        "rows" for a frame.
+        "partitions": the partitions of a frame are summed where they are, in as many groups as there are task slots,
+        and the driver merges the partial sums in the order of the groups. "files": the same for groups of files of
+        about equal bytes, which workers read without Spark. "auto": "files" for a path. For a frame "partitions", where
+        the partial sums of all groups have fewer bytes than the rows, by a count of its rows and (approximately) tasks;
+        or else "rows".
     spark : SparkSession, optional
         Default: the active session.
     groups : int, optional
-        Groups of files. Default: as many as task slots, or files.
+        Groups of files or partitions. Default: as many as task slots; never more than there are files or partitions.
     lenient : bool
         Set rows aside that cannot be used, as :meth:`LogMoments.of` does: a warning counts them by reason, and
         ``provenance["set_aside"]`` of the result has the counts. Rows of a frame are numbered in the order of the
-        shards.
+        groups of partitions, or of the shards where rows are re-partitioned.
     rejects : path, optional
         A .parquet or .csv file that lists the first 10,000 of them, or of those that make the sums fail.
     **columns
@@ -205,8 +212,9 @@ def moments(  # noqa: PLR0913 - as of `LogMoments.of`
     _refuse_cluster(roles)
     check_shards(shards)
     is_path = isinstance(rows, str | os.PathLike)
-    way = ("files" if is_path else "rows") if how == "auto" else how
-    _refuse_way(way, is_path=is_path, out=out)
+    if how == "auto" and is_path:
+        how = "files"
+    _refuse_way(how, is_path=is_path, out=out)
     check_listing(rejects, rows)
     request = _Request(features, roles, shards, lenient or rejects is not None, rejects)
     session = session_of(None if is_path else rows, spark)
@@ -214,13 +222,14 @@ def moments(  # noqa: PLR0913 - as of `LogMoments.of`
     folder = _empty_folder(out)
     parts = Path(tempfile.mkdtemp(prefix=f"{folder.name}.parts-", dir=folder.parent))
     try:
-        if way == "files":
+        if how == "files":
             summed = _of_files(session, rows, request, parts, groups)
         else:
-            summed = _of_rows(session.read.parquet(os.fspath(rows)) if is_path else rows, request, parts)
+            frame = session.read.parquet(os.fspath(rows)) if is_path else rows
+            summed = _of_frame(frame, request, parts, how, groups, slots_of(session))
         rejected = _settled(summed, request, lenient=lenient)
         set_aside = {} if rejected is None else {"set_aside": rejected.to_dict()}
-        return merged(summed.made, folder, provenance={"summed": "on Spark", "how": way, **set_aside})
+        return merged(summed.made, folder, provenance={"summed": "on Spark", "how": summed.how, **set_aside})
     finally:
         shutil.rmtree(parts, ignore_errors=True)
 
@@ -245,11 +254,11 @@ def _refuse_cluster(roles: Roles) -> None:
 
 
 def _refuse_way(way: str, *, is_path: bool, out: Any) -> None:
-    if way not in ("rows", "files"):
-        raise InputError(f"how={way!r} is not known; 'auto', 'rows' or 'files' is needed.")
+    if way not in get_args(How):
+        raise InputError(f"how={way!r} is not known; 'auto', 'rows', 'partitions' or 'files' is needed.")
     if way == "files" and not is_path:
         raise InputError(
-            "how='files' needs the path of the files, and a frame was given. Give the path, or how='rows'."
+            "how='files' needs the path of the files, and a frame was given. Give the path, or how='auto'."
         )
     if _FAR_PATH in os.fspath(out):
         raise InputError(
@@ -297,8 +306,10 @@ def _with_rows(made: Sequence[ShardedMoments], tasks: Sequence[Any]) -> Keys:
     return Keys.factorize(object_array([task for part in some for task in part]))[0]
 
 
-def _of_rows(frame: Any, request: _Request, parts: Path) -> _Summed:
-    """Sum re-partitioned rows into the one directory of shards that the workers write."""
+def _of_frame(
+    frame: Any, request: _Request, parts: Path, how: How, groups: int | None, slots: int
+) -> _Summed:
+    """Sum the rows of a frame where its partitions are, or re-partitioned by task."""
     roles = request.roles
     listed = [("term" if role == "context" else role, column) for role, column in roles.items()]
     check_columns(
@@ -309,28 +320,59 @@ def _of_rows(frame: Any, request: _Request, parts: Path) -> _Summed:
     first = chosen.limit(_FIRST_ROWS).toArrow()
     if not first.num_rows:
         raise empty("Spark frame")
-    source, names = FrameSource(chosen, first), list(roles.columns)
+    source = FrameSource(chosen, first)
 
     def summed(design: Design) -> _Summed:
-        job, writer = _begun(design, source, request, parts)
-
-        def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            yield from _summed_partition(batches, job, names)
-
-        shuffled = with_shards(chosen, column_tuple(roles.task), job.shards).repartitionById(
-            job.shards, SHARD
-        )
-        reports = values_of(shuffled.mapInArrow(work, VALUE_DDL), "the rows of shard")
-        for part in reports:
-            for shard in sorted(Path(part.folder).glob("shard-*")):
-                shard.rename(writer.path / shard.name)
-        done = writer.done
-        for k in range(job.shards):
-            if k not in done:  # no row is of this shard
-                writer.write_shard(k, _no_moments(writer))
-        return _Summed([writer.finish()], reports)
+        feature_map, offset = _chosen(design, source, request)
+        job = _job(feature_map, request, offset, parts)
+        count = groups or slots
+        if how == "partitions" or (
+            how == "auto" and _partial_sums_are_small(chosen, feature_map, roles, count)
+        ):
+            return _in_groups(FrameSource(chosen.coalesce(count), first), job, "partitions")
+        return _by_task(chosen, job, design, _PARTITIONS * slots)
 
     return read_design(request.features, source, roles, summed, lenient=request.lenient)
+
+
+def _partial_sums_are_small(frame: Any, features: FeatureMap, roles: Roles, groups: int) -> bool:
+    """Return True where partial sums of groups have fewer bytes than the rows, and fit workers and the driver.
+
+    Tasks are counted by a sketch, to some percent.
+    """
+    from pyspark.sql import functions as f
+
+    ids = f.xxhash64(*map(quoted, column_tuple(roles.task))) if roles.task else f.lit(0)
+    row = frame.agg(f.count(f.lit(1)), f.approx_count_distinct(ids)).toArrow().to_pylist()[0]
+    rows, tasks = (int(value) for value in row.values())
+    units = len(features.actions or (0,)) if has_per_action_sums(features) else 1
+    partial = 8 * tasks * units * (packed_size(features.dim // units + 1) + 3)
+    shuffled = 8 * rows * (1 + len(roles.columns))
+    return partial <= _MOST_PARTIAL and groups * partial <= min(shuffled, _MOST_MERGED)
+
+
+def _by_task(frame: Any, job: Job, design: Design, partitions: int) -> _Summed:
+    """Sum rows that are re-partitioned by task into the one directory of shards that the workers write."""
+    from pyspark.sql import functions as f
+
+    names, writer = list(frame.columns), _begun(job, design.roles)
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from _summed_partition(batches, job, names)
+
+    count = min(job.shards, 1 << (partitions.bit_length() - 1))  # a power of two, as the number of shards
+    with_numbers = with_shards(frame, column_tuple(design.roles.task), job.shards)
+    place = (f.col(quoted(SHARD)) * f.lit(count) / f.lit(job.shards)).cast("int")
+    shuffled = with_numbers.repartitionById(count, place)
+    reports = values_of(shuffled.mapInArrow(work, VALUE_DDL), "shuffled part")
+    for part in reports:
+        for shard in sorted(Path(part.folder).glob("shard-*")):
+            shard.rename(writer.path / shard.name)
+    done = writer.done
+    for k in range(job.shards):
+        if k not in done:  # no row is of this shard
+            writer.write_shard(k, _no_moments(writer))
+    return _Summed([writer.finish()], reports, "rows")
 
 
 def _refuse_effects(features: FeatureChoice) -> None:
@@ -348,12 +390,14 @@ def _summed_partition(
     batches: Iterator[pa.RecordBatch], job: Job, names: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """Sum the rows of one partition, write its shards, and yield a report; nothing for no rows."""
+    from pyspark import TaskContext
+
     batches = nonempty(batches)
     first = next(batches, None)
     if first is None:
         return
     announced: set[int] = set()
-    number = int(first.column(SHARD)[0].as_py())
+    number = TaskContext.get().partitionId()
 
     def kept() -> Iterator[pa.RecordBatch]:
         for batch in chain([first], batches):
@@ -377,15 +421,14 @@ def _summed_partition(
     yield valued(number, summed)
 
 
-def _begun(design: Design, source: LogSource, request: _Request, parts: Path) -> tuple[Job, ShardWriter]:
-    """Choose the feature map from first rows and all actions; return the job, and the writer of a directory for it."""
-    feature_map, offset = _chosen(design, source, request)
-    job = _job(feature_map, request, offset, parts)
+def _begun(job: Job, roles: Roles) -> ShardWriter:
+    """Return the writer of a directory of shards for a job."""
+    features = feature_map_from_dict(job.features)
     unit = None
-    if offset is not None:
-        units = len(feature_map.actions or (0,)) if has_per_action_sums(feature_map) else 1
-        unit = offset[: feature_map.dim // units]
-    return job, ShardWriter.begin(job.folder, feature_map, design.roles, shards=request.shards, offset=unit)
+    if job.offset is not None:
+        units = len(features.actions or (0,)) if has_per_action_sums(features) else 1
+        unit = np.array(job.offset[: features.dim // units])
+    return ShardWriter.begin(job.folder, features, roles, shards=job.shards, offset=unit)
 
 
 def _job(features: FeatureMap, request: _Request, offset: Array | None, parts: Path) -> Job:
@@ -447,15 +490,19 @@ def _of_files(
 
     def summed(design: Design) -> _Summed:
         feature_map, offset = _chosen(design, source, request)
-        job = _job(feature_map, request, offset, parts)
-        reports = source.each_numbered(partial(_summed_group, job), "group")
-        return _Summed([ShardedMoments.open(part.shards) for part in reports], reports)
+        return _in_groups(source, _job(feature_map, request, offset, parts), "files")
 
     return read_design(request.features, source, request.roles, summed, lenient=request.lenient)
 
 
+def _in_groups(source: FrameSource | GroupedFiles, job: Job, how: str) -> _Summed:
+    """Sum the groups of a source into a directory of shards each, in the order of the groups."""
+    reports = source.each_numbered(partial(_summed_group, job), "group")
+    return _Summed([ShardedMoments.open(part.shards) for part in reports], reports, how)
+
+
 def _summed_group(job: Job, source: LogSource, number: int) -> Part:
-    """Sum one group of files, write its shards, and return its report."""
+    """Sum one group, write its shards, and return its report."""
     total, part = job.sums(source, number)
     ShardedMoments.of(total, part.shards, shards=job.shards)
     return part

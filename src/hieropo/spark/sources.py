@@ -31,16 +31,26 @@ class FrameSource(TableSource):
 
     def each(self, columns: Sequence[str], work: Callable[[LogSource], Any]) -> list[Any]:
         """Return the values of a function for the partitions that have rows, with some columns, in their order."""
-
-        def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            from pyspark import TaskContext
-
-            source = stream_of(batches, "Spark partition")
-            if source is not None:
-                yield valued(TaskContext.get().partitionId(), lambda: work(source))
-
         chosen = self._frame.select(*map(quoted, dict.fromkeys(columns)))
-        return values_of(chosen.mapInArrow(task, VALUE_DDL))
+        return _of_partitions(chosen, lambda source, _: work(source))
+
+    def each_numbered(self, work: Callable[[LogSource, int], Any], part: str | None = None) -> list[Any]:
+        """Return the values of a function of the log of each partition that has rows, and of its number from 1.
+
+        Errors are those of :func:`values_of`.
+        """
+        return _of_partitions(self._frame, work, part)
+
+
+def _of_partitions(frame: Any, work: Callable[[LogSource, int], Any], part: str | None = None) -> list[Any]:
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        source, number = stream_of(batches, "Spark partition"), TaskContext.get().partitionId() + 1
+        if source is not None:
+            yield valued(number, lambda: work(source, number))
+
+    return values_of(frame.mapInArrow(task, VALUE_DDL), part)
 
 
 class GroupedFiles(WrappedSource):

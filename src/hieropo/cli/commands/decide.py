@@ -101,6 +101,7 @@ def decide_command(directory: str, requests: str, output: str, as_json: bool, **
     null where that is not known), and reason (why a request cannot be used). A column of the requests that has one of
     these names gets the prefix request_.
     """
+    from hieropo.decisions.deciding import eligible_column
     from hieropo.decisions.decisions import Counts
     from hieropo.logs.arrow.progress_source import ProgressSource
     from hieropo.logs.arrow.writing import write_stream, write_tables
@@ -113,7 +114,8 @@ def decide_command(directory: str, requests: str, output: str, as_json: bool, **
     task = given["task"] or _columns(stored).get("task")
     if task is None and not _columns(stored):
         usage_error(f"The policy in {directory} does not name a column of task ids. Give --task.")
-    given["eligible"], given["new_tasks"] = _eligible_column(stored, eligible), _new_tasks(stored)
+    given["eligible"] = eligible_column(stored.policy, _columns(stored).get("eligible"), eligible)
+    given["new_tasks"] = _new_tasks(stored)
     counts = [Counts()]
     with Line() as line:
         parts = _decisions(
@@ -205,31 +207,14 @@ def _columns(stored: Any) -> dict[str, Any]:
     return columns
 
 
-def _eligible_column(stored: Any, option: Any) -> str | None:
-    """Return the requests' column of eligible actions: that of the option, else that of the log."""
-    from hieropo.rows.batches import column_of
-
-    if stored.features is None or stored.features.actions is None:  # the rows of a request are its candidates
-        return option or None
-    return column_of(option, getattr(stored.policy, "eligible", None) or _columns(stored).get("eligible"))
-
-
 def _new_tasks(stored: Any) -> Any:
-    """Return the predictor for tasks that are not in the log; its posterior is loaded at the first such task."""
-    from hieropo.decisions.new_tasks import NewTasks
-    from hieropo.model.task_levels import TaskLevels
-    from hieropo.rows.batches import Roles
-
-    def posterior() -> Any:
-        from hieropo.learners.loading import load_posterior
-
-        return load_posterior(stored.path)[1]
-
+    """Return the predictor for tasks that are not in the log; None where the log has neither levels nor metadata."""
     columns = _columns(stored)
-    if not columns:
+    if not (columns.get("levels") or columns.get("metadata")):
         return None
-    roles = Roles(**columns)
-    return NewTasks.of(roles, lambda: TaskLevels.of_hierarchy(roles, stored.hierarchy), posterior)
+    from hieropo.learners.loading import new_tasks_of
+
+    return new_tasks_of(stored)
 
 
 def _adjusted(policy: Any, pessimism: float | None, level: float | None) -> Any:
