@@ -5,11 +5,13 @@ of the interpreter lock and serial: threads are added by the caller, over chunks
 may enter at once.
 
 Their machine code is kept in a folder that is named after a hash of all compiled sources: numba compares only the file
-of a function itself, and would run on with old code where a file changed that the function calls into.
+of a function itself, and would run on with old code where a file changed that the function calls into. Of several
+processes that need the same code at once, such as the workers of a machine, one compiles and the others wait and read.
 """
 
 import hashlib
 import os
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -19,6 +21,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+
+if sys.platform != "win32":
+    import fcntl
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,7 +48,55 @@ def compiled(function: F) -> F:
     if folder is None:  # compile in memory
         return numba.njit(cache=False, **_OPTIONS)(function)  # type: ignore[no-any-return]
     with _cached_in(folder):
-        return numba.njit(cache=True, **_OPTIONS)(function)  # type: ignore[no-any-return]
+        dispatcher = numba.njit(cache=True, **_OPTIONS)(function)
+    compile_or_read: Any = dispatcher.compile
+
+    def in_turn(signature: Any) -> Any:
+        with _ONE_COMPILES.of(folder):
+            return compile_or_read(signature)
+
+    dispatcher.compile = in_turn
+    return dispatcher  # type: ignore[no-any-return]
+
+
+class _Turns:
+    """Lets one thread of one process at a time compile, or read, the code of a folder; calls of one thread nest."""
+
+    def __init__(self) -> None:
+        self._threads, self._depth = threading.RLock(), 0
+
+    @contextmanager
+    def of(self, folder: Path) -> Iterator[None]:
+        """Wait for the turn of this thread; without locks of files only for the other threads."""
+        with self._threads:
+            outermost = self._depth == 0
+            descriptor = _locked(folder) if outermost else None
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
+                if descriptor is not None:
+                    fcntl.flock(descriptor, fcntl.LOCK_UN)  # also where a process was forked meanwhile
+                    os.close(descriptor)
+
+
+_ONE_COMPILES = _Turns()
+
+
+def _locked(folder: Path) -> int | None:
+    """Return the descriptor of a folder that this process has locked; None where files cannot be locked."""
+    if sys.platform == "win32":
+        return None
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor
+    return None
 
 
 @contextmanager
