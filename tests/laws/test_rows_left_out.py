@@ -13,6 +13,7 @@ from hieropo.model.attribution import attribution
 from hieropo.model.crossed.described import condition_units
 from hieropo.model.posterior import condition
 from hieropo.model.single_rows import LoggedRows, RowChanges, without_single_rows
+from hieropo.moments.clusters import ClusterSums, correlated
 from hieropo.moments.statistics import Moments
 from hieropo.moments.units import one_action
 from hieropo.rows.keys import Keys
@@ -40,7 +41,7 @@ def dense_answers(name: str) -> tuple[Any, LoggedRows, Any]:
     task, phi, reward, weight = rows()
     posterior = condition(dense(), DENSE[name])
     logged = LoggedRows(
-        posterior.moments.keys.require(task), np.zeros(len(task), dtype=np.int64), phi, reward, weight
+        posterior.moments.keys.require(task), np.zeros(len(task), dtype=np.int64), phi, reward, weight, phi
     )
     return posterior, logged, lambda keep: condition(dense(keep), DENSE[name])
 
@@ -54,7 +55,7 @@ def crossed_answers(name: str) -> tuple[Any, LoggedRows, Any]:
     assert one is not None
     phi = one.phi(made.context, np.zeros(len(made.task), dtype=np.int64))
     task = posterior.moments.keys.require(made.task)
-    logged = LoggedRows(task, np.asarray(made.action), phi, made.reward, made.weight)
+    logged = LoggedRows(task, np.asarray(made.action), phi, made.reward, made.weight, phi)
     return (
         posterior,
         logged,
@@ -62,10 +63,75 @@ def crossed_answers(name: str) -> tuple[Any, LoggedRows, Any]:
     )
 
 
+def correlated_moments(moments: Moments, logged: LoggedRows, cluster: Array, rho: Array) -> Moments:
+    """Return the moments of rows that are correlated within clusters of a task, and of an action where rho is of it."""
+    action = logged.action if rho.size > 1 else np.zeros_like(logged.action)
+    unit = logged.task * moments.n_actions + action
+    offset = np.zeros(logged.phi.shape[1]) if moments.unit_offset is None else moments.unit_offset
+    z = np.column_stack([logged.phi, logged.reward - logged.phi @ offset, np.ones(len(unit))])
+    place, code = np.unique(np.column_stack([unit, cluster]), axis=0, return_inverse=True)
+    sums = np.zeros((len(place), z.shape[1]))
+    np.add.at(sums, code.reshape(-1), z * logged.precision[:, None])
+    of_action = place[:, 0] % moments.n_actions if rho.size > 1 else np.zeros(len(place), dtype=np.int64)
+    return correlated(moments, ClusterSums(place[:, 0], of_action, sums, place[:, 1]), rho)
+
+
+def given_others(logged: LoggedRows, cluster: Array, rho: Array) -> LoggedRows:
+    """Return the rows given the others of their clusters; by a loop over rows."""
+    of_row = rho[logged.action] if rho.size > 1 else np.full(len(cluster), rho[0])
+    z = np.column_stack([logged.phi, logged.reward, np.ones(len(cluster))]) * logged.precision[:, None]
+    sums = np.empty_like(z)
+    for i in range(len(cluster)):
+        same = (cluster == cluster[i]) & (logged.task == logged.task[i])
+        if rho.size > 1:
+            same &= logged.action == logged.action[i]
+        sums[i] = z[same].sum(axis=0)
+    return logged.given_clusters(sums, of_row)
+
+
+@cache
+def clustered_dense_answers(name: str) -> tuple[Any, LoggedRows, Any]:
+    posterior, logged, _ = dense_answers(name)
+    cluster, rho = np.random.default_rng(3).integers(4, size=logged.task.size), np.array([0.6])
+    keys = posterior.moments.keys
+
+    def refit(keep: Any) -> Any:
+        moments = dense(keep).covering(keys)
+        assert (moments.tasks == keys.values).all()
+        return condition(correlated_moments(moments, logged.at(keep), cluster[keep], rho), DENSE[name])
+
+    return refit(np.arange(logged.task.size)), given_others(logged, cluster, rho), refit
+
+
+@cache
+def clustered_crossed_answers(name: str) -> tuple[Any, LoggedRows, Any]:
+    posterior, logged, _ = crossed_answers(name)
+    cluster = np.random.default_rng(3).integers(3, size=logged.task.size)
+    made, keys, rho = (
+        log(n=60),
+        Keys(np.array(TASKS)),
+        np.array([0.0, 0.3, 0.8, 0.5])[: posterior.moments.n_actions],
+    )
+
+    def refit(keep: Any) -> Any:
+        moments = made.where(keep).units().covering(keys)
+        rows = logged.at(keep)._replace(task=moments.keys.require(made.task[keep]))
+        return condition_units(correlated_moments(moments, rows, cluster[keep], rho), CROSSED[name])
+
+    return refit(np.arange(logged.task.size)), given_others(logged, cluster, rho), refit
+
+
 CASES = [
     *(pytest.param(dense_answers, name, None, id=f"dense: {name}") for name in DENSE),
     *(
         pytest.param(crossed_answers, name, one_action(log(n=60).features), id=f"crossed: {name}")
+        for name in CROSSED
+    ),
+    *(pytest.param(clustered_dense_answers, name, None, id=f"clusters, dense: {name}") for name in DENSE),
+    *(
+        pytest.param(
+            clustered_crossed_answers, name, one_action(log(n=60).features), id=f"clusters, crossed: {name}"
+        )
         for name in CROSSED
     ),
 ]
@@ -110,7 +176,7 @@ def test_a_row_that_alone_shows_a_direction_leaves_the_answer_open() -> None:
     posterior = condition(
         Moments.from_arrays(task, phi, [1.0, 2.0, 3.0]), DENSE["flat"].__class__(None, np.eye(2), 1.0)
     )
-    logged = LoggedRows(task, np.zeros(3, dtype=np.int64), phi, np.array([1.0, 2.0, 3.0]), np.ones(3))
+    logged = LoggedRows(task, np.zeros(3, dtype=np.int64), phi, np.array([1.0, 2.0, 3.0]), np.ones(3), phi)
     changes = RowChanges.of(posterior, 1, np.ones(2), np.arange(2), None)
     exact = changes.without(logged)[0]
     assert np.isnan(exact).tolist() == [False, True, False]

@@ -11,8 +11,10 @@ from click.testing import CliRunner
 import hieropo
 from hieropo import FlatOPO, HierOPO, InputError, LogMoments, SchemaError
 from hieropo.cli import main
+from hieropo.estimation.conditioning import condition_learned
 from hieropo.evaluation.passes.first_pass import FOLDS, fold_of
 from hieropo.logs.reading import read
+from hieropo.moments.clusters import correlated
 from hieropo.rows.batches import Roles
 
 pytestmark = pytest.mark.filterwarnings("ignore::hieropo.HieropoWarning")  # rows of a session share one draw
@@ -179,6 +181,45 @@ def test_actions_without_coefficients_of_their_own_share_one_correlation() -> No
     assert learner.cluster_correlation_ == pytest.approx(0.5, abs=0.15)
 
 
+def test_an_answer_without_a_row_of_a_session_is_that_of_the_other_rows(tmp_path, log, learner) -> None:
+    learner.save(tmp_path / "policy")
+    pq.write_table(log, tmp_path / "log.parquet")
+    explanation = learner.explain(7, log=log)
+    assert explanation.rows_read == len(log)
+    found = explanation.influential_rows[0]
+    kept = [k for k in range(len(log)) if k != found.row]
+    rest = LogMoments.of(log.take(kept), features=learner.features_, **ROLES, pscore="p")
+    moments = rest.moments.around(learner.moments_.offset)
+    moments = correlated(moments, rest.summed.clusters.at(moments), learner.cluster_correlation_)
+    posterior = condition_learned(moments, learner.hierarchy_, learner._hyper_uncertainty)
+    row = int(moments.keys.require([7])[0])
+    mean = sum(
+        weight * part.central().means(slice(row, row + 1))[0]
+        for weight, part in zip(posterior.weights, posterior.parts(), strict=True)
+    )
+    means = dict(zip(learner.features_.actions, mean, strict=True))
+    choice, rival = (action.action for action in explanation.actions[:2])
+    lead = explanation.actions[0].mean - explanation.actions[1].mean
+    assert found.mean == pytest.approx(means[choice], rel=1e-9)
+    assert found.change == pytest.approx(means[choice] - means[rival] - lead, rel=1e-6)
+    loaded = hieropo.load_learner(tmp_path / "policy").explain(7, log=tmp_path / "log.parquet")
+    assert loaded.to_dict() == explanation.to_dict()
+    command = [
+        "explain",
+        str(tmp_path / "policy"),
+        "--task",
+        "7",
+        "--log",
+        str(tmp_path / "log.parquet"),
+        "--json",
+    ]
+    shown = CliRunner().invoke(main, command)
+    assert shown.exit_code == 0, shown.output
+    assert json.loads(shown.output)["influential_rows"][0]["row"] == found.row
+    with pytest.raises(hieropo.MismatchError, match="are not those of the fit"):
+        learner.explain(7, log=log.set_column(3, "session", pa.array(np.arange(len(log)))))
+
+
 @pytest.mark.slow
 def test_partial_fit_joins_rows_of_a_cluster_that_both_logs_hold(log, learner) -> None:
     order = np.random.default_rng(4).permutation(len(log))
@@ -203,7 +244,7 @@ def test_partial_fit_takes_clusters_of_all_rows_or_of_none(log, learner) -> None
         learner.partial_fit(log, pscore=None, precision="p")
 
 
-def test_clusters_that_cannot_be_used_are_refused(log, learner) -> None:
+def test_clusters_that_cannot_be_used_are_refused(log) -> None:
     with pytest.raises(SchemaError, match="given two roles, task and cluster"):
         HierOPO().fit(log, **{**ROLES, "cluster": "store"})
     with pytest.raises(SchemaError, match="visit"):
@@ -212,8 +253,6 @@ def test_clusters_that_cannot_be_used_are_refused(log, learner) -> None:
         HierOPO().fit(log, **ROLES, precision="p")
     with pytest.raises(InputError, match="is a baseline whose rows are independent"):
         FlatOPO().fit(log, **ROLES)
-    with pytest.raises(InputError, match="Leave log out"):
-        learner.explain(0, log=log)
     holed = log.set_column(3, "session", pa.array([None, *log["session"].to_pylist()[1:]], pa.int64()))
     with pytest.raises(hieropo.LogError, match="'session', row 0"):
         HierOPO().fit(holed, **ROLES)

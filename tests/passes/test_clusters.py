@@ -3,6 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+from cluster_tables import check_same_clusters
 
 from hieropo import (
     ArtifactError,
@@ -18,6 +19,10 @@ from hieropo import (
 )
 from hieropo._utils.packed import unpack
 from hieropo.moments.clusters import correlated
+from hieropo.passes import worker
+from hieropo.passes.clusters import ClustersOfRows
+from hieropo.passes.summing import sums
+from hieropo.rows.batches import Roles
 
 ROLES = {"task": "store", "action": "offer", "reward": "profit", "context": ["x"], "cluster": "visit"}
 RHO = np.array([0.2, 0.5, 0.8])
@@ -120,6 +125,21 @@ def test_moments_on_disk_keep_clusters_and_every_byte_is_checked(tmp_path, text)
     file.write_bytes(data)
     with pytest.raises(ArtifactError, match=r"clusters\.arrow"):
         LogMoments.load(tmp_path / "both")
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_sums_in_the_pass_are_those_of_a_further_read(monkeypatch, in_place) -> None:
+    log = a_log(far=1e3)
+    expected = of(log)
+    monkeypatch.setattr(worker, "_FEW", 0 if in_place else 10**9)
+    features, offset = expected.features, expected.moments.offset
+    roles = Roles(**{**ROLES, "context": ("x",)})
+    clusters = ClustersOfRows(features, offset, per_action=True)
+    source = pa.concat_tables(parts_of(log, 3))
+    summed = sums(source, features, roles, per_action=True, offset=offset, threads=1, reducers=[clusters])
+    assert expected.moments.allclose(summed.moments.select(expected.tasks))
+    check_same_clusters(clusters.table(), expected.summed.clusters)
+    assert len(ClustersOfRows(features, offset, per_action=True).table()) == 0
 
 
 def test_shards_keep_clusters_and_join(tmp_path) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from cluster_tables import check_same_clusters
 from postgres_server import running
 
 from hieropo import HierOPO, LogMoments
@@ -51,6 +52,7 @@ def log(n: int = 400) -> pa.Table:
             "new": rng.integers(2, size=n).astype(bool),
             "grade": np.where(rng.uniform(size=n) < 0.1, np.nan, rng.normal(size=n)),
             "day": pa.array([dt.date(2026, 1, 1 + k) for k in offer]),
+            "visit": [f"visit {k} é" for k in rng.integers(60, size=n)],  # of several stores and offers
         }
     )
 
@@ -125,6 +127,10 @@ def check_equal(mine: LogMoments, expected: LogMoments, rtol: float = 1e-12) -> 
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9 * np.abs(other).max())
     levels, others = mine.summed.task_levels, expected.summed.task_levels
     assert levels.levels() == others.levels()
+    clusters, expected_clusters = mine.summed.clusters, expected.summed.clusters
+    assert (clusters is None) == (expected_clusters is None)
+    if clusters is not None and expected_clusters is not None:
+        check_same_clusters(clusters, expected_clusters)
     assert {task: values.tolist() for task, values in levels.known.items()} == {
         task: values.tolist() for task, values in others.known.items()
     }
@@ -138,6 +144,15 @@ CASES: dict[str, dict[str, Any]] = {
     "all weights": {**CONTEXT, "weight": "weight", "precision": "precision", "sampling_weight": "kept"},
     "groups and metadata": {**CONTEXT, "levels": ["country", "region"], "metadata": ["size"]},
     "columns that are checked": {**COLUMNS, "pscore": "chance", "time": "day"},
+    "clusters": {**CONTEXT, "cluster": "visit", "weight": "weight"},
+    "clusters with groups and metadata": {**COLUMNS, "cluster": "visit", "levels": ["region"], "metadata": ["size"]},
+    "clusters, columns as they are": {
+        "task": "store", "reward": "profit", "context": ["visits", "one", "stamp"], "cluster": "visit"
+    },
+    "clusters of a given map with an origin": {
+        **CONTEXT, "cluster": "visit",
+        "features": per_action(["gift", "none", "coupon"], ["visits", "stamp"]).recentred([1.0, 1.7e9]),
+    },
     "several columns of tasks": {**CONTEXT, "task": ["region", "size"]},
     "one task": {**CONTEXT, "task": None},
     "columns as they are": {"task": "store", "reward": "profit", "context": ["visits", "one", "stamp"]},
@@ -365,7 +380,7 @@ def test_a_filter_is_part_of_the_text(database: Database) -> None:
 
 
 REFUSED = {
-    "cluster": ({"cluster": "region"}, "its query sums tasks and actions, and no clusters"),
+    "cluster": ({"cluster": "region", "precision": "precision"}, "does not go with precision"),
     "lists": ({"eligible": "region"}, "checked row by row"),
     "formula": ({"features": "device"}, "are a formula, whose levels and knots are learned from rows"),
     "list": ({"features": ["device"]}, "are a formula"),

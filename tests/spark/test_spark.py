@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from cluster_tables import check_same_clusters
 from spark_sessions import COLUMNS, CONTEXT, MARKS, TABLE, check_equal, session, skip_without_spark
 
 from hieropo import HierOPO, LogMoments
@@ -92,6 +93,55 @@ def test_all_roles_and_a_task_of_several_columns(frame: Any, tmp_path: Path) -> 
     )
 
 
+@pytest.mark.parametrize("way", ["rows", "partitions", "files"])
+def test_clusters_that_files_and_partitions_share_have_the_sums_of_one_machine(
+    spark: Any, tmp_path: Path, way: str
+) -> None:
+    import hieropo.spark
+
+    rng = np.random.default_rng(8)
+    store = (TABLE["store"].to_numpy() + 5) // 2**33
+    offer = np.unique(TABLE["offer"].to_numpy(), return_inverse=True)[1]
+    visit = (store // 2 * 3 + offer) * 2 + rng.integers(
+        2, size=600
+    )  # of two stores, in all files and partitions
+    profit = TABLE["profit"].to_numpy() + 2.0 * rng.normal(size=visit.max() + 1)[visit]
+    table = TABLE.set_column(TABLE.column_names.index("profit"), "profit", pa.array(profit))
+    table = table.append_column("visit", pa.array([f"visit {k} é" for k in visit]))
+    given = {**CONTEXT, "cluster": "visit", "weight": "weight"}
+    (tmp_path / "log").mkdir()
+    for k in range(4):
+        pq.write_table(table.slice(150 * k, 150), tmp_path / "log" / f"{k}.parquet")
+    rows = tmp_path / "log" if way == "files" else spark.createDataFrame(table).repartition(3)
+    made = hieropo.spark.moments(rows, out=tmp_path / "out", shards=32, spark=spark, how=way, **given)
+    assert min(made.sums().shard_tasks) == 0  # a shard without a row has no clusters
+    mine, expected = made.joined().at_final_origin(), LogMoments.of(table, **given)
+    check_equal(mine, expected)
+    assert mine.summed.clusters is not None
+    assert expected.summed.clusters is not None
+    check_same_clusters(mine.summed.clusters, expected.summed.clusters)
+    settings: Any = {"known": HierOPO().fit(expected).hierarchy_.central()}
+    fitted, plain = (HierOPO(**settings).fit(some) for some in (made, expected))
+    assert plain.cluster_correlation_.any()
+    np.testing.assert_allclose(fitted.cluster_correlation_, plain.cluster_correlation_, rtol=1e-9)
+
+
+def test_a_cluster_that_is_missing_is_told_or_set_aside(spark: Any, tmp_path: Path) -> None:
+    import hieropo.spark
+
+    visit = pa.array([None if k == 37 else k // 5 for k in range(600)], pa.int64())
+    table = TABLE.append_column("visit", visit)
+    rows, given = spark.createDataFrame(table), {**CONTEXT, "cluster": "visit"}
+    with pytest.raises(LogError, match=r"^Column 'visit', row \d+: .* In shuffled part \d"):
+        hieropo.spark.moments(rows, out=tmp_path / "x", shards=2, how="rows", **given)
+    with pytest.warns(HieropoWarning):
+        made = hieropo.spark.moments(rows, out=tmp_path / "out", shards=2, lenient=True, **given)
+    assert made.provenance["how"] == "rows"
+    clusters = made.joined().summed.clusters
+    assert clusters is not None
+    assert clusters.sums[:, -1].sum() == made.n_rows == 599
+
+
 def test_the_hash_of_expressions_is_that_of_the_files(spark: Any) -> None:
     from hieropo.spark.hashing import SHARD, with_shards
 
@@ -144,6 +194,13 @@ def test_the_text_of_sums_runs_on_spark(spark: Any, frame: Any) -> None:
     text = LogMoments.sums_sql("select * from log", "spark", **given)
     mine, expected = LogMoments.from_sums(spark.sql(text).toArrow()), LogMoments.of(TABLE, **given)
     check_equal(mine, expected)
+    given = {**CONTEXT, "task": "device", "cluster": "name"}
+    text = LogMoments.sums_sql("select * from log", "spark", **given)
+    mine, expected = LogMoments.from_sums(spark.sql(text).toArrow()), LogMoments.of(TABLE, **given)
+    check_equal(mine, expected)
+    assert mine.summed.clusters is not None
+    assert expected.summed.clusters is not None
+    check_same_clusters(mine.summed.clusters, expected.summed.clusters)
 
 
 def test_a_worker_that_is_killed_changes_nothing(frame: Any, tmp_path: Path) -> None:
@@ -193,8 +250,8 @@ def test_what_is_not_done_on_spark_is_refused_with_the_way(frame: Any, tmp_path:
         hieropo.spark.moments(frame, out=tmp_path / "x", how="files", **COLUMNS)
     with pytest.raises(InputError, match="how='sql' is not known"):
         hieropo.spark.moments(frame, out=tmp_path / "x", how="sql", **COLUMNS)
-    with pytest.raises(InputError, match="no sums of clusters"):
-        hieropo.spark.moments(frame, out=tmp_path / "x", cluster="region", **COLUMNS)
+    with pytest.raises(InputError, match="does not go with precision"):
+        hieropo.spark.moments(frame, out=tmp_path / "x", cluster="region", precision="precision", **COLUMNS)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     with pytest.raises(InputError, match="exists and is not empty"):

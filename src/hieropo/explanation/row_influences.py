@@ -10,6 +10,7 @@ from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.ties import ordered
 from hieropo.errors import MismatchError
 from hieropo.features.maps import FeatureMap
+from hieropo.features.per_action import Crossed
 from hieropo.logs.bad_rows.rejects import Rejects
 from hieropo.logs.encoding import opened_requests
 from hieropo.logs.reading import read
@@ -17,6 +18,7 @@ from hieropo.model.crossed.task_noise import row_precision
 from hieropo.model.protocol import TaskPosterior
 from hieropo.model.single_rows import LoggedRows, RowChanges, without_single_rows
 from hieropo.moments.units import one_action
+from hieropo.passes.clusters import cluster_table
 from hieropo.rows.batches import Batch, Roles
 from hieropo.rows.ids import plain
 
@@ -35,11 +37,14 @@ class LogOfFit(NamedTuple):
     roles : Roles
     rejects : Rejects, optional
         Collects the rows that cannot be used.
+    correlation : (K,) or (1,) array, optional
+        Correlation of the rewards of a cluster, of each action or of all rows, as the policy was learned with it.
     """
 
     source: Any
     roles: Roles
     rejects: Rejects | None = None
+    correlation: Array | None = None
 
 
 class RowsWithout(NamedTuple):
@@ -106,11 +111,13 @@ def most_influential_rows(
     SchemaError, LogError, UnknownActionError
         A column or a row cannot be used.
     """
-    action_map = one_action(features)
+    correlated = log.correlation is not None and bool(log.correlation.any())
+    # without sums per action, rows of one cluster and two actions are correlated
+    action_map = None if correlated and not posterior.moments.per_action else one_action(features)
     tasks = _tasks(posterior, changes, _NUMBERS // RowChanges.doubles(posterior, action_map))
     table = RowChanges.of(posterior, row, vector, tasks, action_map)
     sums, best, n_rows = _Sums(len(changes)), _Best(n), 0
-    for number, rows, counts in _pieces(posterior, features, log):
+    for number, rows, counts in _pieces(posterior, features, log, action_map, correlated=correlated):
         sums.count(rows.task, counts)
         n_rows += len(number)
         held = np.flatnonzero(np.isin(rows.task, tasks))
@@ -132,13 +139,24 @@ def _tasks(posterior: TaskPosterior, changes: Array, most: int) -> Codes:
 
 
 def _pieces(
-    posterior: TaskPosterior, features: FeatureMap, log: LogOfFit
+    posterior: TaskPosterior,
+    features: FeatureMap,
+    log: LogOfFit,
+    action_map: Crossed | None,
+    *,
+    correlated: bool,
 ) -> Iterator[tuple[Codes, LoggedRows, Array]]:
-    """Yield numbers, values and counts of some rows of the log; rows of weight 0 are left out."""
+    """Yield numbers, values and counts of some rows of the log; rows of weight 0 are left out.
+
+    Where rewards of clusters are correlated, the log is read once before, for the sums of clusters.
+    """
     rejects = log.rejects
-    source = opened_requests(log.source, features, lenient=rejects is not None)
+    source = opened_requests(log.source, features, rereadable=correlated, lenient=rejects is not None)
     roles = replace(log.roles, pscore=None, levels=(), metadata=(), time=None, eligible=None)
-    keys, action_map = posterior.moments.keys, one_action(features)
+    keys = posterior.moments.keys
+    clusters = None
+    if correlated:
+        clusters = cluster_table(source, roles, features, posterior.moments, rejects).around(None)
     for batch in read(source, roles, rejects=rejects):
         codes = (
             None
@@ -150,16 +168,21 @@ def _pieces(
         factors = batch.weights.factors()
         counts = batch.weights.counts(len(batch))
         precision = factors if factors.size else counts
-        precision = np.asarray(row_precision(posterior, task, precision))
         number = batch.first_row + np.arange(len(batch)) if batch.rows is None else batch.rows
         for start in range(0, len(batch), _PIECE):
             part = slice(start, start + _PIECE)
             x, zeros = batch.context[part], np.zeros(len(number[part]), dtype=np.int64)
             some = None if codes is None else codes[part]
             phi = features.phi(x, some) if action_map is None else action_map.phi(x, zeros)
-            rows = LoggedRows(
-                task[part], zeros if some is None else some, phi, batch.reward[part], precision[part]
-            )
+            action = zeros if some is None else some
+            rows = LoggedRows(task[part], action, phi, batch.reward[part], precision[part], phi)
+            if clusters is not None:
+                assert batch.cluster is not None
+                assert log.correlation is not None
+                block = action if log.correlation.size > 1 else zeros
+                sums = clusters.of_rows(batch.task[part], block, batch.cluster[part])
+                rows = rows.given_clusters(sums, log.correlation[block])
+            rows = rows._replace(precision=np.asarray(row_precision(posterior, rows.task, rows.precision)))
             used = np.flatnonzero(rows.precision)
             yield number[part][used], rows.at(used), counts[part][used]
 

@@ -445,7 +445,8 @@ class Fitted:
         eligible : sequence of action ids, optional
             The actions that can be taken. Default: all.
         log : as in :meth:`fit`, optional
-            The log that the policy was learned from, all of it.
+            The log that the policy was learned from, all of it. Where the fit took rows of clusters as correlated, the
+            answer without a row is under the same correlations, and the log is read twice.
         lenient : bool
             True where the fit set unusable rows of the log aside.
 
@@ -465,11 +466,6 @@ class Fitted:
         refuse_in_shards(self._shards, "explain")
         posterior = with_task(self.posterior_, self.hierarchy_, self._hyper_uncertainty, task)
         rows = None
-        if log is not None and self.roles_.cluster is not None:
-            raise InputError(
-                f"log= was given to explain a policy whose rows form clusters, column {self.roles_.cluster!r}: the "
-                "answer without a single row is not derived there. Leave log out."
-            )
         if log is not None and self.drift_ is not None and self.drift_.present:
             raise InputError(
                 "log= was given to explain a policy whose coefficients drift: the answer without a single row is not "
@@ -481,7 +477,7 @@ class Fitted:
                 name, "explain(log=)", "the answer without a single row is derived for Gaussian rewards"
             )
             rejects = rejects_for(log, lenient=lenient, file=None, features=self.features_)
-            rows = LogOfFit(log, self.roles_, rejects)
+            rows = LogOfFit(log, self.roles_, rejects, self.cluster_correlation_)
         return explain(posterior, policy, task, context, eligible=eligible, log=rows)
 
     def _repr_html_(self) -> str:

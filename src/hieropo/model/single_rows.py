@@ -9,6 +9,18 @@ posterior of task s without the row is
 
 exactly (Sherman and Morrison 1950), under the same hierarchies with the same weights. Without the factor 1 / (1 - h)
 the changes of the mean are those to first order, which add to the first-order change without the whole task.
+
+Rows of a cluster with the correlation rho are not independent. The likelihood of all rows is that of the other rows
+times the density of the row given them, which is the density of an independent row. With k the weight of the row, and n
+and S the sums of weights and of weighted (phi, r) over its cluster,
+
+    b = rho / (1 - rho + (n - k) rho)
+    (phi~, r~) = (phi, r) - b (S - k (phi, r))
+    v~ = k / ((1 - rho) (1 + k b))
+
+take the places of phi, r and v, under the same correlations. To first order the change of the row is that with phi in
+one place and phi~ in the residual, since these add to the change of the task: phi' v~ e~ is the row's term of
+Phi' V^-1 e, V the correlation matrix.
 """
 
 from collections.abc import Iterator
@@ -39,6 +51,8 @@ class LoggedRows(NamedTuple):
     reward : (n,) array
     precision : (n,) array
         Weight times known precision of each row.
+    own : (n, p) array
+        Features of the row itself; ``phi`` differs where rewards of a cluster are correlated.
     """
 
     task: Codes
@@ -46,6 +60,7 @@ class LoggedRows(NamedTuple):
     phi: Array
     reward: Array
     precision: Array
+    own: Array
 
     def at(self, rows: Any) -> "LoggedRows":
         """Return some of the rows."""
@@ -54,6 +69,24 @@ class LoggedRows(NamedTuple):
     def and_also(self, more: "LoggedRows") -> "LoggedRows":
         """Return these rows and more rows behind them."""
         return LoggedRows(*(np.concatenate(pair) for pair in zip(self, more, strict=True)))
+
+    def given_clusters(self, clusters: Array, correlation: Array) -> "LoggedRows":
+        """Return the rows given the other rows of their clusters.
+
+        Parameters
+        ----------
+        clusters : (n, p + 2) array
+            Sums of weighted (phi, r, 1) over the cluster of each row, of its task and, where sums are kept per action,
+            of its action. The precisions of these rows are their weights.
+        correlation : (n,) array
+            rho of each row, in [0, 1).
+        """
+        k, p = self.precision, self.phi.shape[1]
+        shrink = correlation / (1.0 - correlation + (clusters[:, -1] - k) * correlation)
+        others = clusters[:, :-1] - k[:, None] * np.column_stack([self.phi, self.reward])
+        z = np.column_stack([self.phi, self.reward]) - shrink[:, None] * others
+        precision = k / ((1.0 - correlation) * (1.0 + k * shrink))
+        return self._replace(phi=z[:, :p], reward=z[:, p], precision=precision)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,9 +157,12 @@ class RowChanges:
             precision = rows.precision / noise
             residual = rows.reward - np.einsum("np,np->n", rows.phi, part.means[task, block])
             leverage = precision * np.einsum("np,npq,nq->n", rows.phi, part.covs[task, block], rows.phi)
-            change = -np.einsum("np,np->n", rows.phi, part.across[task, block]) * precision * residual
+            own, change = (
+                -np.einsum("np,np->n", phi, part.across[task, block]) * precision * residual
+                for phi in (rows.own, rows.phi)
+            )
             left = 1.0 - leverage
-            first_order += part.weight * change
+            first_order += part.weight * own
             exact += part.weight * change / np.where(left < UNDETERMINED, np.nan, left)
         return exact, first_order
 

@@ -217,7 +217,7 @@ class ClusterTable:
                 f"{plain(combined.tasks.id_of(int(combined.task[row])))!r} than the first moments. Are the two in the "
                 "wrong order, or were these rows subtracted before?"
             )
-        return combined._at(left)
+        return combined.at_rows(left)
 
     @classmethod
     def _combined(cls, tables: Sequence[Self]) -> tuple[Self, Array]:
@@ -242,7 +242,7 @@ class ClusterTable:
         )  # fmt: skip
         return combined, np.asarray(np.add.reduceat(np.abs(values[:, -1]), starts))
 
-    def _at(self, some: Any) -> Self:
+    def at_rows(self, some: Any) -> Self:
         """Return some of the sums; ids of clusters without sums are left out."""
         used, cluster = np.unique(self.cluster[some], return_inverse=True)
         return replace(
@@ -250,11 +250,31 @@ class ClusterTable:
             cluster=cluster.reshape(-1).astype(np.int64), sums=self.sums[some],
         )  # fmt: skip
 
+    def of_rows(self, task: Ids, action: Codes, cluster: Ids) -> Array:
+        """Return the sums (n, p + 2) of the cluster of each row, by the ids of its task and cluster and its action.
+
+        They are 0 where the table has no such cluster.
+        """
+        actions = 1 + max(self.action.max(initial=0), action.max(initial=0))
+
+        def code(of_task: Codes, of_action: Codes, of_cluster: Codes) -> Codes:
+            return np.asarray((of_task * actions + of_action) * max(len(self), 1) + of_cluster)
+
+        known = code(self.task, self.action, self.cluster)
+        order = np.argsort(known)
+        rows, ids = np.asarray(self.tasks.locate(task)), np.asarray(self.ids.locate(cluster))
+        place = np.minimum(np.searchsorted(known[order], code(rows, action, ids)), max(known.size - 1, 0))
+        found = (rows >= 0) & (ids >= 0) & (known.size > 0)
+        found[found] &= known[order[place[found]]] == code(rows, action, ids)[found]
+        sums = np.zeros((rows.size, self.sums.shape[1]))
+        sums[found] = self.sums[order[place[found]]]
+        return sums
+
     def select(self, tasks: Keys) -> Self:
         """Return the clusters of these tasks alone."""
         position = tasks.locate(self.tasks.values)
         some = np.flatnonzero(position[self.task] >= 0)
-        return replace(self._at(some), tasks=tasks, task=position[self.task[some]])
+        return replace(self.at_rows(some), tasks=tasks, task=position[self.task[some]])
 
     def scale(self, factor: float) -> Self:
         """Return the sums with every weight multiplied by a factor."""
@@ -360,7 +380,7 @@ class ClusterAccumulator:
         task, action = np.divmod(totals.unit, self._actions)
         table = ClusterTable(tasks, self._totals.ids, task, action, totals.cluster, totals.sums, self._offset)
         present = totals.sums[:, -1] > 0
-        return table if present.all() else table._at(np.flatnonzero(present))
+        return table if present.all() else table.at_rows(np.flatnonzero(present))
 
 
 def drawn_by_cluster(stratum: Codes, action: Codes, cluster: NDArray[Any], rng: np.random.Generator) -> bool:

@@ -167,7 +167,8 @@ class LogMoments:
         filter : str, optional
             As of :func:`open_log`.
         **columns
-            Names of columns by role, as of :meth:`of`, without ``eligible`` and ``cluster``.
+            Names of columns by role, as of :meth:`of`, without ``eligible``. With ``cluster`` the database returns one
+            row for each cluster of a task and an action.
 
         Raises
         ------

@@ -4,7 +4,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -30,6 +30,7 @@ from hieropo.logs.opening import open_log
 from hieropo.logs.reading import check_log, distinct_ids, distinct_values, first_rows, read
 from hieropo.model.task_levels import TaskLevels
 from hieropo.moments.row_sketch import RowSketch
+from hieropo.passes.clusters import ClustersOfRows, check_cluster
 from hieropo.passes.designs import Design, design_of, is_formula, read_design
 from hieropo.passes.feature_choice import FeatureChoice, map_with, reward_offset, with_first_origin
 from hieropo.passes.log_moments import LogMoments, given_roles, has_per_action_sums
@@ -110,10 +111,14 @@ class Job:
         listing = Path(folder) / _LISTING if self.listed else None
         rejects = Rejects(file=listing, features=features) if self.lenient else None
         design = design_of(features, open_log(source), roles, lenient=self.lenient)
+        offset = None if self.offset is None else np.array(self.offset)
+        clusters = ClustersOfRows(features, offset, per_action=has_per_action_sums(features))
         _, summed = joined_sums(
             design.source, features, design.roles, per_action=has_per_action_sums, threads=1, rejects=rejects,
-            offset=None if self.offset is None else np.array(self.offset), whole=False,
+            offset=offset, reducers=() if roles.cluster is None else [clusters], whole=False,
         )  # fmt: skip
+        if roles.cluster is not None:
+            summed = replace(summed, clusters=clusters.table())
         if rejects is not None:
             if self.listed:
                 rejects.finish(summed.sketch.rows, summed.moments.keys)  # writes the list
@@ -197,7 +202,7 @@ def moments(  # noqa: PLR0913 - as of `LogMoments.of`
     rejects : path, optional
         A .parquet or .csv file that lists the first 10,000 of them, or of those that make the sums fail.
     **columns
-        Names of columns by role, as of :meth:`LogMoments.of`.
+        Names of columns by role, as of :meth:`LogMoments.of`. Sums of clusters are made in the one read of the rows.
 
     Returns
     -------
@@ -209,7 +214,7 @@ def moments(  # noqa: PLR0913 - as of `LogMoments.of`
         The rows cannot be used; the message has the partition or the group, and the row in it.
     """
     roles = given_roles("moments", features, columns)
-    _refuse_cluster(roles)
+    check_cluster(roles)
     check_shards(shards)
     is_path = isinstance(rows, str | os.PathLike)
     if how == "auto" and is_path:
@@ -243,14 +248,6 @@ def _empty_folder(out: str | os.PathLike[str]) -> Path:
             "another directory: out=...."
         )
     return folder
-
-
-def _refuse_cluster(roles: Roles) -> None:
-    if roles.cluster is not None:
-        raise InputError(
-            f"cluster={roles.cluster!r} was given, and Spark's workers make no sums of clusters. Leave it out, or make "
-            "the moments of the files with `hieropo moments --shards S --part K/N`."
-        )
 
 
 def _refuse_way(way: str, *, is_path: bool, out: Any) -> None:
@@ -338,15 +335,20 @@ def _of_frame(
 def _partial_sums_are_small(frame: Any, features: FeatureMap, roles: Roles, groups: int) -> bool:
     """Return True where partial sums of groups have fewer bytes than the rows, and fit workers and the driver.
 
-    Tasks are counted by a sketch, to some percent.
+    Tasks, and clusters of a task and action, are counted by a sketch, to some percent.
     """
     from pyspark.sql import functions as f
 
     ids = f.xxhash64(*map(quoted, column_tuple(roles.task))) if roles.task else f.lit(0)
-    row = frame.agg(f.count(f.lit(1)), f.approx_count_distinct(ids)).toArrow().to_pylist()[0]
-    rows, tasks = (int(value) for value in row.values())
+    counts = [f.count(f.lit(1)), f.approx_count_distinct(ids)]
+    if roles.cluster is not None:
+        names = (*column_tuple(roles.task), *column_tuple(roles.action), roles.cluster)
+        counts.append(f.approx_count_distinct(f.xxhash64(*map(quoted, names))))
+    row = frame.agg(*(count.alias(str(k)) for k, count in enumerate(counts))).toArrow().to_pylist()[0]
+    rows, tasks, clusters = (*map(int, row.values()), 0)[:3]
     units = len(features.actions or (0,)) if has_per_action_sums(features) else 1
     partial = 8 * tasks * units * (packed_size(features.dim // units + 1) + 3)
+    partial += 8 * clusters * (features.dim // units + 5)
     shuffled = 8 * rows * (1 + len(roles.columns))
     return partial <= _MOST_PARTIAL and groups * partial <= min(shuffled, _MOST_MERGED)
 
@@ -475,10 +477,12 @@ def _usable_actions(source: LogSource, choice: Any, roles: Roles) -> tuple[Any, 
 def _no_moments(writer: ShardWriter) -> LogMoments:
     """Return moments of no task for the plan of a writer."""
     plan = writer.plan
-    total = accumulator(plan.features, per_action=has_per_action_sums(plan.features))
-    return LogMoments(
-        plan.features, plan.roles, PassResult(total.moments(), TaskLevels(plan.roles), RowSketch.none())
-    )
+    per_action = has_per_action_sums(plan.features)
+    total, clusters = accumulator(plan.features, per_action=per_action), None
+    if plan.roles.cluster is not None:
+        clusters = ClustersOfRows(plan.features, None, per_action=per_action).table()
+    result = PassResult(total.moments(), TaskLevels(plan.roles), RowSketch.none(), clusters)
+    return LogMoments(plan.features, plan.roles, result)
 
 
 def _of_files(

@@ -90,6 +90,8 @@ def explain_command(
 
 def _log_of_fit(stored: Any, given: dict[str, Any]) -> Any:
     """Return the log of the fit with its roles; None without one."""
+    import numpy as np
+
     from hieropo.explanation import LogOfFit
     from hieropo.logs.bad_rows.rejects import rejects_for
     from hieropo.rows.batches import Roles
@@ -109,7 +111,8 @@ def _log_of_fit(stored: Any, given: dict[str, Any]) -> Any:
         )
     rejects = rejects_for(place, lenient=lenient, file=None, features=stored.features)
     source = Rows.of(place, given).open_for(stored.features, lenient=lenient)
-    return LogOfFit(source, Roles(**columns), rejects)
+    correlation = stored.provenance.get("cluster_correlation")
+    return LogOfFit(source, Roles(**columns), rejects, None if correlation is None else np.array(correlation))
 
 
 def _candidates(features: Any, given: tuple[dict[str, str], ...]) -> tuple[dict[str, str], ...]:

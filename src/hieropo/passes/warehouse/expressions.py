@@ -153,6 +153,8 @@ def role_columns(columns: Columns, roles: Roles, task: Sequence[str]) -> list[Co
     written = [columns.id(f"task_{k}", "task", name) for k, name in enumerate(task)]
     if roles.action is not None:
         written.append(columns.id("action_id", "action", roles.action))
+    if roles.cluster is not None:
+        written.append(columns.id("cluster_id", "cluster", roles.cluster))
     written.append(columns.number("reward", "reward", roles.reward))
     for role in ("pscore", "weight", "precision", "sampling_weight"):
         name = getattr(roles, role)

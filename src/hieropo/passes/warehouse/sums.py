@@ -18,6 +18,7 @@ from hieropo.features.terms.learned import LearnedTerms
 from hieropo.logs.arrow.arrays import decoded, ids, numbers, task_ids
 from hieropo.logs.arrow.log_source import LogSource, empty
 from hieropo.model.task_levels import TaskLevels
+from hieropo.moments.clusters import ClusterTable
 from hieropo.moments.recentring import at_final_origin, recentred
 from hieropo.moments.row_sketch import RowSketch
 from hieropo.moments.statistics import Moments, refuse_overflow
@@ -43,7 +44,7 @@ class SumsTable:
     ----------
     name : str
     rows : pa.Table
-        One row for each task and action, by the names of the text.
+        One row for each task and action, and for each cluster of these, by the names of the text.
     roles : Roles
     choice : FeatureMap, LearnedTerms, name or None
     """
@@ -89,12 +90,15 @@ def summed_in_table(source: LogSource) -> tuple[FeatureMap, Roles, PassResult]:
         codes = features.action_codes(actions)[codes]
     measured = _with_origin(features, table)
     moments = _moments(table, measured, codes)
+    clusters = None if table.roles.cluster is None else _clusters(table, measured, codes)
     rows = round(float(table.numbers("n_rows").sum()))
     if has_origin(table.choice):
-        moments, measured = recentred(moments, measured, features), features
+        moments, final = recentred(moments, measured, features), features
     else:
-        moments, measured = at_final_origin(moments, measured)
-    return measured, table.roles, PassResult(moments, _task_levels(table), RowSketch.unknown(rows))
+        moments, final = at_final_origin(moments, measured)
+    if clusters is not None:
+        clusters = clusters.recentred(measured, final)
+    return final, table.roles, PassResult(moments, _task_levels(table), RowSketch.unknown(rows), clusters)
 
 
 def _read(source: LogSource) -> SumsTable:
@@ -272,6 +276,21 @@ def _moments(table: SumsTable, features: FeatureMap, codes: Codes) -> Moments:
         packed("q") if sampled else None,
         _reward_offset(table, features, p),
     )  # fmt: skip
+
+
+def _clusters(table: SumsTable, features: FeatureMap, codes: Codes) -> ClusterTable:
+    """Return the sums of clusters: the products with 1 of the rows, which are grouped by cluster too."""
+    one = len(features.columns) + 1
+    entries = [*([one] if has_intercept(features) else []), *range(one + 1)]
+    sums = np.column_stack([table.numbers(f"s_{k}_{one}") for k in entries])
+    (tasks, task), (clusters, cluster) = (
+        Keys.factorize(values) for values in (_tasks(table), ids(table.column("cluster_id"), "cluster_id", 0))
+    )
+    action = codes if features.actions is not None else np.zeros_like(codes)
+    offset = _reward_offset(table, features, len(entries) - 2)
+    counted = np.flatnonzero(sums[:, -1] > 0)  # rows of weight 0 do not count
+    by_row = ClusterTable(tasks, clusters, task, action, cluster, sums, offset)
+    return by_row.at_rows(counted)
 
 
 def _tasks(table: SumsTable) -> Ids:

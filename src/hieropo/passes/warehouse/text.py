@@ -1,5 +1,7 @@
 """The SQL text of the sums of a log: one row for each task and action, products of columns re-centred in the text.
 
+With a column of clusters there is one row for each task, action and cluster.
+
 The inner select casts the columns and checks every row; a row that cannot be used is counted under its reason and is
 in no sum. One row of means gives the origin of columns that lie far from 0: z = (x - o, r - o_r, 1), whose products are
 summed. Sums around 0 would lose (mean / sd)^2 units of the last place, and no change of origin afterwards brings these
@@ -18,6 +20,7 @@ from hieropo.features.per_action import Crossed
 from hieropo.features.terms.learned import LearnedTerms
 from hieropo.features.terms.terms import Term, Terms
 from hieropo.moments.recentring import FAR, FAR_REWARDS
+from hieropo.passes.clusters import check_cluster
 from hieropo.passes.designs import is_formula
 from hieropo.passes.feature_choice import FeatureChoice, map_with
 from hieropo.passes.warehouse.dialects import Dialect, check_by_parser, dialect_of
@@ -35,7 +38,6 @@ VERSION = 1
 MOST_FEATURES = 32
 ONE_ROW = "reference"  # position of the feature that is constant; -1 where none is
 _UNTOLD = {
-    "cluster": "its query sums tasks and actions, and no clusters",
     "eligible": "its lists are checked row by row",
 }
 
@@ -75,7 +77,7 @@ class SumsText:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The columns by which rows are grouped, those of the task, the action, and what is known of the task."""
+        """The columns by which rows are grouped: task, action, cluster, and the columns that describe the task."""
         return tuple(column.alias for column in self._key_columns)
 
     @property
@@ -218,7 +220,7 @@ class SumsText:
         return f"sum({' * '.join(factors)})" if factors else self.dialect.as_double("count(*)")
 
 
-_KEYS = ("task_", "action_id", "level_", "metadata_")
+_KEYS = ("task_", "action_id", "cluster_id", "level_", "metadata_")
 
 
 def _listed(columns: Any) -> str:
@@ -288,6 +290,7 @@ def sums_text(
             "The query is empty, so that there are no rows to sum. Write one such as select * from log."
         )
     _refuse_roles(roles)
+    check_cluster(roles)
     terms = _terms_of(features)
     design = roles if terms is None else roles_with(roles, terms.names)
     template = map_with(features, design, ("",))
