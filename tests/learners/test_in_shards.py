@@ -267,13 +267,29 @@ def test_an_evaluation_on_later_rows_is_that_of_one_machine(tmp_path, settings):
 
 
 @pytest.mark.slow
-def test_an_evaluation_on_the_rows_of_the_fit_is_by_the_model_alone(tmp_path):
-    table = log()
+@pytest.mark.parametrize("settings", [{}, {"task_cov": "full", "uncertainty": "first-order"}])
+def test_an_evaluation_on_the_rows_of_the_fit_is_cross_fitted_as_in_memory(tmp_path, settings):
+    table = log(n=1500, stores=150)
     moments, _ = shards_of(table, tmp_path / "s")
-    many = HierOPO(logging="random").fit(tmp_path / "s")
-    evaluation, expected = many.evaluate(table), HierOPO(logging="random").fit(moments).evaluate(table)
-    assert "all tasks in memory" in evaluation.refused
-    assert evaluation.model.difference.mean == pytest.approx(expected.model.difference.mean, abs=1e-7)
+    one, many = (HierOPO(logging="random", **settings).fit(source) for source in (moments, tmp_path / "s"))
+    store = sorted(set(table["store"].to_pylist()))[:60]
+    for rows in (
+        table,
+        table.filter(pa.compute.is_in(table["store"], pa.array(store))),
+    ):  # of all tasks, of some
+        evaluation, expected = many.evaluate(rows), one.evaluate(rows)
+        assert evaluation.learned_from == expected.learned_from == "yes"
+        assert evaluation.refused is None
+        for mine, theirs in zip(evaluation.estimates, expected.estimates, strict=True):
+            assert mine.name == theirs.name
+            assert (mine.gain, mine.gain_se) == pytest.approx(
+                (theirs.gain, theirs.gain_se), abs=1e-6, nan_ok=True
+            )
+        assert evaluation.model.difference.mean == pytest.approx(expected.model.difference.mean, abs=1e-7)
+    both = pa.concat_tables([table, log(seed=1, n=500, stores=150)])
+    partly = many.evaluate(both)
+    assert partly.learned_from == "partly"
+    assert "not done in shards" in partly.refused
     shutil.rmtree(tmp_path / "s")
     many_path = tmp_path / "policy"
     with pytest.raises(ArtifactError, match="does not exist"):

@@ -415,12 +415,12 @@ def _gate_on_own_rows(subject: Subject, overlap: Overlap) -> str | None:
 
 
 def _part_on_own_rows(subject: Subject, overlap: Overlap) -> str | None:
-    if overlap == "no" or not subject.part:
+    if overlap != "partly" or not subject.part:
         return None
     return (
-        "The policy was learned from these rows, of moments in shards. Importance-weighted estimates then need "
-        "policies that were learned without each fifth of the rows, and these need all tasks in memory. Evaluate it on "
-        "later rows."
+        "The policy was learned from some of these rows, of moments in shards. Importance-weighted estimates then need "
+        "policies that were learned from these rows alone, without each fifth of them, which is not done in shards. "
+        "Evaluate it on later rows, or on rows of the fit alone."
     )
 
 

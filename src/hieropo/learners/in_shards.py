@@ -8,16 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from hieropo._utils.arrays import Codes
 from hieropo._utils.text import counted
 from hieropo.doctor.examination import Finding
 from hieropo.doctor.fitting import of_counts, of_moments, of_total
-from hieropo.errors import InputError
+from hieropo.errors import InputError, NumericalError
 from hieropo.estimation.hyper.uncertainty import HyperUncertainty
 from hieropo.estimation.learning import Settings
 from hieropo.evaluation.passes.subject import Subject, SubjectInShards
 from hieropo.features.maps import FeatureMap
 from hieropo.model.in_shards import PosteriorInShards
 from hieropo.model.table import PosteriorTable
+from hieropo.model.task_levels import TaskLevels
 from hieropo.moments.in_shards import MomentsInShards
 from hieropo.moments.statistics import Moments
 from hieropo.passes.feasibility import refuse_too_large
@@ -172,13 +174,19 @@ def subject_in_shards(
         The policy lists no actions.
     """
     posterior: PosteriorInShards = learner.posterior_
-    plain, features, whole = policy.ungated, learner.features_, learner.hierarchy_
+    plain, features = policy.ungated, learner.features_
+    settings = learner._settings_in_force()
 
     def condition(moments: Any) -> Any:
         return posterior.of_tasks(moments)
 
-    def relearn(moments: Any, features: FeatureMap) -> Any:  # noqa: ARG001 - as of all subjects
-        raise AssertionError(whole)  # an evaluation of a part does not learn again
+    def relearn(moments: Any, some_features: FeatureMap) -> Any:
+        if some_features.fingerprint != features.fingerprint:
+            raise NumericalError("Moments in shards keep all actions.")
+        rest = posterior.moments.replaced(task_numbers(sharded, posterior.moments, moments.keys), moments)
+        levels = TaskLevels(learner.roles_)
+        learned = learner.learned_from(rest, features, levels, settings, learner.hierarchy_).posterior
+        return learned.of_tasks(moments)
 
     def of_tasks(keys: Keys) -> Subject:
         moments = moments_of_tasks(sharded, posterior.moments, keys)
@@ -187,7 +195,7 @@ def subject_in_shards(
         return Subject(
             policy=_gated(acting, policy), moments=part.moments,
             posterior=part, condition=condition, relearn=relearn, sketch=sharded.sketch, logging=learner.logging_,
-            part=True,
+            correlation=learner.cluster_correlation_, part=True,
         )  # fmt: skip
 
     empty = LCBPolicy(posterior.population, features, pessimism=plain.pessimism)
@@ -217,6 +225,23 @@ def moments_of_tasks(sharded: ShardedMoments, sums: MomentsInShards, keys: Keys)
             rows = np.sort(rows[rows >= 0])
             parts.append(replace(sums.load(k).at(rows), keys=Keys(ids.values[rows])))
     return side_by_side(parts) if parts else sums.none()
+
+
+def task_numbers(sharded: ShardedMoments, sums: MomentsInShards, keys: Keys) -> Codes:
+    """Return the numbers (n,) of tasks among those of all shards.
+
+    Raises
+    ------
+    UnknownTaskError
+        The shards lack a task.
+    """
+    shard_of_task = shards_of(keys.values, sharded.n_shards)
+    starts = np.cumsum([0, *sums.shard_tasks])
+    numbers = np.empty(len(keys), dtype=np.int64)
+    for k in np.unique(shard_of_task).tolist():
+        some = shard_of_task == k
+        numbers[some] = starts[k] + np.asarray(Keys(sharded.ids(k)).require(keys.values[some]))
+    return numbers
 
 
 def refuse_in_shards(sharded: ShardedMoments | None, verb: str) -> None:

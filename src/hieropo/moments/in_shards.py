@@ -183,6 +183,24 @@ class MomentsInShards:
         shard_of_row = np.searchsorted(ends, rows, side="right") - 1
         return [rows[shard_of_row == k] - ends[k] for k in range(len(self.shard_tasks))], shard_of_row
 
+    def replaced(self, rows: Codes, moments: Moments) -> "MomentsInShards":
+        """Return the moments with those of the tasks with some numbers (n,) replaced by ``moments``, in their order."""
+        of_shards, shard_of_row = self._by_shard(rows)
+        load = self.load
+
+        def changed(shard: int) -> Moments:
+            whole, new = load(shard), np.flatnonzero(shard_of_row == shard)
+            if not new.size:
+                return whole
+            values: dict[str, Any] = {}
+            for name in ("sums", "rows", "log_precision"):
+                values[name] = np.array(getattr(whole, name))
+                values[name][of_shards[shard]] = getattr(moments, name)[new]
+            return replace(whole, **values)
+
+        every = [np.arange(tasks) for tasks in self.shard_tasks]
+        return replace(self, load=changed, run=None)._some(every)
+
     def thinned(self, every: int) -> "Moments | MomentsInShards":
         """Return the moments of about one task in ``every``: of some of the shards, which are random parts."""
         filled = [k for k, tasks in enumerate(self.shard_tasks) if tasks]
