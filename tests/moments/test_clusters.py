@@ -185,6 +185,37 @@ def test_actions_that_were_drawn_for_clusters_are_told_from_those_of_rows() -> N
     assert not drawn_by_cluster(task, of_clusters, np.arange(1000), rng)
 
 
+def test_the_order_of_rows_does_not_matter_to_whether_actions_were_drawn_for_clusters() -> None:
+    rng = np.random.default_rng(0)
+    task, cluster = np.repeat(np.arange(40), 25), np.repeat(np.arange(200), 5)
+    of_rows, of_clusters = rng.choice(3, 1000, p=[0.6, 0.3, 0.1]), rng.integers(3, size=200)[cluster]
+    for seed in range(20):
+        order = np.random.default_rng(seed).permutation(1000)  # rows of a cluster are apart from each other
+        assert drawn_by_cluster(task[order], of_clusters[order], cluster[order], rng)
+        assert not drawn_by_cluster(task[order], of_rows[order], cluster[order], rng)
+
+
+def test_actions_are_permuted_within_their_task_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    task, action = rng.integers(7, size=300), rng.integers(4, size=300)
+    cluster = 10 * task + rng.integers(9, size=300)
+    seen: list[np.ndarray] = []
+    lexsort = np.lexsort
+
+    def watched(keys: list[np.ndarray]) -> np.ndarray:
+        if keys[1].dtype.kind == "i" and keys[0].dtype.kind == "i":  # actions of the rows, by cluster
+            seen.append(keys[0])
+        return lexsort(keys)
+
+    monkeypatch.setattr(np, "lexsort", watched)
+    drawn_by_cluster(task, action, cluster, rng)
+    as_logged, permuted = seen
+    np.testing.assert_array_equal(as_logged, action)
+    assert (permuted != action).any()
+    for one in range(7):
+        np.testing.assert_array_equal(np.sort(permuted[task == one]), np.sort(action[task == one]))
+
+
 def test_correlations_that_are_none_or_do_not_fit_are_refused() -> None:
     moments, clusters = summed([batch_of(a_log(), np.arange(200))])
     with pytest.raises(InputError, match=r"each must be in \[0, 1\)"):
