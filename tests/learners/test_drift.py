@@ -57,6 +57,21 @@ def test_old_rows_count_less_and_the_summary_says_how_much(fitted: HierOPO, unas
     assert "time" not in unasked.summary().note
 
 
+def test_inspect_says_how_fast_the_past_fades(fitted: HierOPO, unasked: HierOPO, tmp_path: Path) -> None:
+    texts = []
+    for name, learner in (("moving", fitted), ("still", unasked)):
+        learner.save(tmp_path / name)
+        page = tmp_path / f"{name}.html"
+        shown = CliRunner().invoke(main, ["inspect", str(tmp_path / name), "--html", str(page)])
+        assert shown.exit_code == 0, shown.output
+        texts.append((" ".join(shown.output.split()), page.read_text()))
+    age = f"a row counts half at an age of {fitted.drift_.half_life:.3g}"
+    for text in texts[0]:
+        assert age in text
+        assert "each in proportion to its variation between tasks" in text
+    assert not any("drift" in text for text in texts[1])
+
+
 def test_ages_are_said_in_weeks_where_times_are_dates(fitted: HierOPO) -> None:
     dated = HierOPO(logging="random").fit(a_log(dates=True), **ROLES)
     assert dated.drift_ is not None

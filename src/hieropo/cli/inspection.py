@@ -95,6 +95,12 @@ def facts_of(about: dict[str, Any], directory: str) -> list[list[str]]:
     return facts
 
 
+def notes_of(about: dict[str, Any]) -> list[str]:
+    """Return sentences on the noise, the likelihood and drift of a policy, as far as there are any."""
+    noise = "" if about["noise_identified"] else NOISE_NOT_IDENTIFIED
+    return [note for note in (noise, about["likelihood_note"], about["drift"]) if note]
+
+
 def heading(key: str) -> str:
     """Return the heading of a column of sds, such as those between tasks or between the nodes of a level."""
     if key in _PART_HEADINGS:
@@ -120,12 +126,12 @@ def inspection(about: dict[str, Any], directory: str, rows: Any) -> Document:
     """Return a policy, or one of its tasks, as a document, from its summary and the rows of each task."""
     if "task" in about:
         return _of_task(about, directory)
-    noise = [] if about["noise_identified"] else [Text(NOISE_NOT_IDENTIFIED)]
+    notes = [Text(note) for note in notes_of(about)]
     sections = [
         Section(
             "policy",
             "Policy",
-            (Facts(tuple((name, value) for name, value in facts_of(about, directory))), *noise),
+            (Facts(tuple((name, value) for name, value in facts_of(about, directory))), *notes),
         ),
         Section("rows", "Rows of the tasks", (_histogram(rows),)),
         Section("coefficients", "Coefficients in the population", tuple(_population(about))),
@@ -166,9 +172,11 @@ def _hidden(number: int) -> list[Block]:
 
 
 def _variation(crossed: dict[str, Any]) -> list[Block]:
+    from hieropo.learners.kinds import kinds_blocks
     from hieropo.learners.population import parts_blocks
 
-    return [Text(crossed["verdict"]), *parts_blocks(crossed["parts"])]
+    kinds = kinds_blocks(crossed["kinds"], crossed["kinds_verdict"])
+    return [Text(crossed["verdict"]), *parts_blocks(crossed["parts"]), *kinds]
 
 
 def _of_task(about: dict[str, Any], directory: str) -> Document:

@@ -8,13 +8,21 @@ import numpy as np
 from hieropo._utils.packed import unpack
 from hieropo._utils.text import counted, whole
 from hieropo.errors import InputError, UnknownTaskError
+from hieropo.estimation.crossed.drift import Drift
 from hieropo.estimation.crossed.mixture import CrossedHierarchies, condition_hierarchies
 from hieropo.estimation.crossed.two_part import TwoPartHierarchies
 from hieropo.estimation.hyper.corrected import HyperError
 from hieropo.estimation.hyper.intervals import estimates, level_name
 from hieropo.estimation.hyper.mixed import HyperDraws
 from hieropo.estimation.two_part import two_part_note
-from hieropo.learners.population import noise_of_tasks, parts_of, verdict_of_parts, verdict_of_spreads
+from hieropo.learners.kinds import kinds_of
+from hieropo.learners.population import (
+    drift_note,
+    noise_of_tasks,
+    parts_of,
+    verdict_of_parts,
+    verdict_of_spreads,
+)
 from hieropo.learners.saving import noise_identified
 from hieropo.model.crossed.task_noise import mean_noise
 from hieropo.model.gaussian import Gaussian
@@ -50,12 +58,25 @@ def summary(stored: Any) -> dict[str, Any]:
         "noise_sd": None if hierarchy is None else _estimates(stored)["noise sd"],
         "noise_of_tasks": noise_of_tasks(hierarchy) if isinstance(hierarchy, CrossedHierarchies) else "",
         "two_part": two_part_note(hierarchy) if isinstance(hierarchy, TwoPartHierarchies) else "",
+        "likelihood_note": stored.provenance.get("likelihood_note", ""),
+        "drift": _drift(stored.provenance),
         "log_evidence": stored.log_evidence,
         "levels": [level.name for level in getattr(hierarchy, "levels", ())],
         "crossed": _crossed(stored),
         **_uncertainty(stored),
         "features": _features(stored),
     }
+
+
+def _drift(provenance: dict[str, Any]) -> str:
+    """Return sentences on how fast coefficients drift; empty where drift was not tested for."""
+    if "drift" not in provenance:
+        return ""
+    drift = Drift.from_dict(provenance["drift"])
+    text = drift_note(drift, "", provenance.get("columns", {}).get("time"))
+    if drift.kappa > 0.0:
+        text += " All coefficients of an action in a task drift, each in proportion to its variation between tasks."
+    return text
 
 
 def _gate(policy: Any) -> dict[str, Any] | None:
@@ -75,13 +96,16 @@ def _crossed(stored: Any) -> dict[str, Any] | None:
         return None
     moments = stored.moments()
     parts = () if moments is None else parts_of(moments, hierarchy, LEVEL)
-    mixed = moments is not None and hierarchy.mixed_spreads
-    spreads = verdict_of_spreads(condition_hierarchies(moments, hierarchy)) if mixed else ""
+    mixed = moments is not None and (hierarchy.mixed_spreads or hierarchy.kinds is not None)
+    posterior = condition_hierarchies(moments, hierarchy) if mixed else None
+    spreads = verdict_of_spreads(posterior) if posterior is not None and hierarchy.mixed_spreads else ""
+    features = stored.policy.features
+    kinds, kinds_verdict = kinds_of(posterior, None if features is None else features.actions)
     return {
         "no_effect": hierarchy.no_effect, "no_action_effect": hierarchy.no_action_effect,
         "no_interaction": hierarchy.no_interaction, "level": LEVEL,
         "verdict": " ".join(filter(None, [verdict_of_parts(hierarchy), spreads])),
-        "parts": parts,
+        "parts": parts, "kinds": kinds, "kinds_verdict": kinds_verdict,
     }  # fmt: skip
 
 

@@ -66,6 +66,8 @@ _MOST_ALIKE = 0.5  # share of rewards of one value
 _SOME = 2**16  # rows that this share is taken from
 _ODDS = float(np.log(10.0))
 _SIZE = 0.03  # asymmetry, in noise standard deviations, that matters
+_HEAVY = "Rewards have heavy tails, and likelihood='auto' takes them as Gaussian all the same: {}."
+_SKEWED = "errors are skewed, so that the centre of a robust fit is not the mean"
 
 
 class Tails(NamedTuple):
@@ -383,8 +385,13 @@ def fit_auto(rows: LogRows, learn: Callable[..., Any]) -> SiteFit:
     if Student.of(left, rows.moments.n_actions).log_density <= least:
         return gaussian
     robust = _robust(rows, learn)
-    better = robust.student.log_density > least and robust.asymmetry == Asymmetry(0.0, 0.0)
-    return robust.fit if better else gaussian
+    if robust.student.log_density <= least:
+        return gaussian._replace(
+            note=_HEAVY.format("the robust fit does not predict left-out rows clearly better")
+        )
+    if robust.asymmetry != Asymmetry(0.0, 0.0):
+        return gaussian._replace(note=_HEAVY.format(_SKEWED))
+    return robust.fit
 
 
 class _Robust(NamedTuple):

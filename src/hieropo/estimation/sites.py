@@ -172,11 +172,14 @@ class SiteFit(NamedTuple):
         Of the sites; those of the rewards where ``rule`` is None.
     rule : SiteRule or None
         None where Gaussian rewards were chosen.
+    note : str
+        A sentence where these were chosen although tails look heavy; else empty.
     """
 
     learned: Any
     moments: Moments
     rule: SiteRule | None
+    note: str = ""
 
 
 @dataclass(frozen=True, eq=False)

@@ -74,6 +74,7 @@ class Fitted:
     sites_: SiteRule | None
     drift_: Drift | None
     _still_because: Still = "not asked"
+    _likelihood_note: str = ""  # why rewards with heavy tails are taken as Gaussian
     _task_levels: TaskLevels
     _hyper_uncertainty: HyperUncertainty
     _noise_identified: bool
@@ -107,6 +108,7 @@ class Fitted:
         self.sites_ = rule_from_dict(parts.get("sites"))
         drift = parts.get("drift")
         self.drift_ = None if drift is None else Drift.from_dict(drift)
+        self._likelihood_note = parts.get("likelihood_note", "")
         return self
 
     @property
@@ -350,6 +352,7 @@ class Fitted:
             notes.append(self.sites_.note(self.features_.actions or ()))
         if isinstance(self.hierarchy_, TwoPartHierarchies):
             notes.append(two_part_note(self.hierarchy_))
+        notes.append(self._likelihood_note)
         notes.append(drift_note(self.drift_, self._still_because, self.roles_.time))
         return " ".join(filter(None, notes))
 
@@ -515,6 +518,7 @@ class Fitted:
             cluster_correlation=self.cluster_correlation_,
             sites=None if self.sites_ is None else self.sites_.to_dict(),
             drift=self.drift_,
+            likelihood_note=self._likelihood_note,
         )  # fmt: skip
 
     @one_blas_thread

@@ -221,7 +221,7 @@ class LearnsFromMoments(Fitted, Estimator):
         start = perf_counter()
         with explained(*inputs):
             correlation, moments = self._correlated(moments, reads.clusters, features, task_levels, settings)
-            learned, moments, sites = learned_by(
+            learned, moments, sites, self._likelihood_note = learned_by(
                 self.likelihood, reads, moments,
                 lambda some, similar: self.learned_from(some, features, task_levels, settings, similar),
             )  # fmt: skip

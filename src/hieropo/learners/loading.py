@@ -69,6 +69,7 @@ def load_learner(path: str | os.PathLike[str]) -> HierOPO:
         actions_given=provenance.get("actions_given", False),
         cluster_correlation=provenance.get("cluster_correlation"),
         sites=provenance.get("sites"), drift=provenance.get("drift"),
+        likelihood_note=provenance.get("likelihood_note", ""),
     )  # fmt: skip
 
 

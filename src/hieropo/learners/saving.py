@@ -25,13 +25,15 @@ def learner_provenance(  # noqa: PLR0913 - one parameter for each entry
     cluster_correlation: Array | None = None,
     sites: Mapping[str, Any] | None = None,
     drift: Drift | None = None,
+    likelihood_note: str = "",
 ) -> dict[str, Any]:
     """Return the provenance of a policy that a learner saves; `load_learner` makes the learner again from it.
 
     The feature map and a known hierarchy have files of their own: the map is left out here, and ``known`` is stored as
     true or false. ``noise_identified`` is that of :class:`Learned`; ``actions_given`` is True where the
     feature map, and with it the list of actions, was given; ``cluster_correlation`` are those within clusters;
-    ``sites`` are the parameters of a likelihood that is not Gaussian, and ``drift`` is how fast coefficients move.
+    ``sites`` are the parameters of a likelihood that is not Gaussian, and ``drift`` is how fast coefficients move;
+    ``likelihood_note`` says why rewards with heavy tails are taken as Gaussian.
     """
     return {
         "learner": learner,
@@ -45,6 +47,7 @@ def learner_provenance(  # noqa: PLR0913 - one parameter for each entry
         **({} if cluster_correlation is None else {"cluster_correlation": cluster_correlation.tolist()}),
         **({} if sites is None else {"sites": dict(sites)}),
         **({} if drift is None else {"drift": drift.to_dict()}),
+        **({"likelihood_note": likelihood_note} if likelihood_note else {}),
     }
 
 

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from scipy.special import gammaln
 
 from hieropo import HierOPO, load_learner
+from hieropo.cli import main
 from hieropo.cli.inspection import kind_in_words
 from hieropo.errors import HieropoWarning, InputError
 from hieropo.estimation.crossed import kinds as search
@@ -153,6 +155,9 @@ def test_the_summary_names_kinds_and_their_best_actions(three: HierOPO) -> None:
 
 def test_a_saved_policy_has_its_kinds(three: HierOPO, tmp_path: Path) -> None:
     three.save(tmp_path / "policy")
+    shown = CliRunner().invoke(main, ["inspect", str(tmp_path / "policy")])
+    assert shown.exit_code == 0, shown.output
+    assert three.summary().kinds_verdict in " ".join(shown.output.split())
     again = load_learner(tmp_path / "policy")
     assert again.task_kinds == "auto"
     assert json.dumps(again.hierarchy_.to_dict()) == json.dumps(three.hierarchy_.to_dict())

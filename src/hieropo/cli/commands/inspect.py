@@ -16,6 +16,7 @@ from hieropo.cli.inspection import (
     facts_of,
     heading,
     kind_in_words,
+    notes_of,
     number_text,
 )
 
@@ -133,10 +134,9 @@ def inspect_command(
 
 
 def _summary_text(about: dict[str, Any], directory: str) -> str:
-    noise = "" if about["noise_identified"] else paragraph(NOISE_NOT_IDENTIFIED)
     parts = [
         table(facts_of(about, directory)),
-        noise,
+        *map(paragraph, notes_of(about)),
         _features(about),
         *_effects(about["crossed"]),
         _next(about, directory),
@@ -164,11 +164,17 @@ def _features(about: dict[str, Any]) -> str:
 
 def _effects(crossed: dict[str, Any] | None) -> list[str]:
     """Return the components of the crossed prior and their verdict, as a learner's summary shows them."""
+    from hieropo.learners.kinds import kinds_in_words
     from hieropo.learners.population import parts_in_words
 
     if crossed is None:
         return []
-    return [*([parts_in_words(crossed["parts"])] if crossed["parts"] else []), paragraph(crossed["verdict"])]
+    parts = [parts_in_words(crossed["parts"])] if crossed["parts"] else []
+    return [
+        *parts,
+        paragraph(crossed["verdict"]),
+        *kinds_in_words(crossed["kinds"], crossed["kinds_verdict"]),
+    ]
 
 
 def _without_rounding(sd: float | None, scale: float | None) -> float | None:
