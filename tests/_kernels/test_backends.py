@@ -424,7 +424,10 @@ def test_matrices_agree(d: int, weighted) -> None:
         near(*packed)
 
 
-def test_sums_move_to_a_table_and_back() -> None:
+@pytest.mark.parametrize("entries", [1, 6, 2**18])
+def test_sums_move_to_a_table_and_back(monkeypatch, entries) -> None:
+    """Plain numpy moves some entries at once, with the bits of the loop."""
+    monkeypatch.setattr(reference_rows, "_ENTRIES", entries)
     rng = np.random.default_rng(0)
     source, target = np.array([[0, 2], [1, 3]]), np.array([[0, 1], [1, 4]])
     rows, there, back = np.array([2, 0, 1]), (False,), (True,)

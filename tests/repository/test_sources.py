@@ -58,6 +58,14 @@ def test_import_loads_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_a_learner_loads_no_library_that_few_fits_need() -> None:
+    code = (
+        "import sys; from hieropo import HierOPO; print(sorted({'scipy.stats', 'numba'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 @pytest.mark.parametrize("name", hieropo.__all__)
 def test_public_name_is_there_and_in_the_glossary(name: str) -> None:
     value = getattr(hieropo, name)

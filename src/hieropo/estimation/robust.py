@@ -34,8 +34,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from scipy.special import gammaln
-from scipy.stats import chi2
+from scipy.special import chdtrc, chdtri, gammaln
 
 from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.progress import say
@@ -318,7 +317,7 @@ class Asymmetry(NamedTuple):
         u, psi = np.clip(e, -_CLIP, _CLIP), student.tails.psi(e)
         b = (u - psi * float((u * psi).mean() / np.square(psi).mean())) * sd / float(sd.mean())
         squares, overall = np.square(b), float(b.mean())
-        away, limit = b - overall, float(np.sqrt(chi2.isf(_CHANCE, 1)))
+        away, limit = b - overall, float(np.sqrt(chdtri(1, _CHANCE)))
         between = max(_between(away, left.action), _along(away, left.mean, limit))
         if squares.sum() ** 2 < _FEWEST * np.square(squares).sum():  # a few rows make all of it
             between = 0.0
@@ -443,7 +442,7 @@ def _between(away: Array, action: Codes) -> float:
     total, squares, rows = (np.bincount(action, x) for x in (away, away**2, np.ones_like(away)))
     some = squares > 0
     statistic = float((total[some] ** 2 / squares[some]).sum())
-    if chi2.sf(statistic, max(int(some.sum()) - 1, 1)) > _CHANCE:
+    if chdtrc(max(int(some.sum()) - 1, 1), statistic) > _CHANCE:
         return 0.0
     return float(np.ptp(total[some] / rows[some]))
 

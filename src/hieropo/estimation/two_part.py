@@ -5,7 +5,6 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy.special import digamma, gammaln, polygamma
-from scipy.stats import levene
 
 from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.text import counted
@@ -81,6 +80,8 @@ class Amounts(NamedTuple):
         groups = [group for group in groups if group.size >= _FEWEST_OF_ACTION]
         if len(groups) < 2:
             return True
+        from scipy.stats import levene  # 30 MB, which few fits need
+
         return bool(levene(*groups, center="median").pvalue > _CHANCE)
 
 

@@ -22,7 +22,7 @@ from hieropo._utils.arrays import Array
 from hieropo._utils.threads import processors
 from hieropo.errors import HieropoError, LogError
 from hieropo.features.maps import FeatureMap
-from hieropo.logs.arrow.log_source import LogSource, Part, empty, parts_of
+from hieropo.logs.arrow.log_source import LogSource, Part, empty, parts_of, release_unused
 from hieropo.logs.bad_rows.rejects import Rejects
 from hieropo.logs.opening import open_log
 from hieropo.logs.reading import check_log, read_again
@@ -123,6 +123,7 @@ def joined_sums(  # noqa: PLR0913 - as `sums`
     The other parameters, and errors, are those of :func:`sums`. Neither ``start`` nor ``after_file`` goes with joining.
     """
     check_log(log, roles, lenient=rejects is not None)
+    release_unused()  # what decoded the log before, and below what decodes it here
     parts = parts_of(log, roles.columns)
     done, starts = (0, [None] * max(1, min(threads or processors(), len(parts)))) if start is None else start
     shares = _assigned(parts, len(starts))
@@ -155,6 +156,7 @@ def joined_sums(  # noqa: PLR0913 - as `sums`
                 with closing(_States(workers)) as states:
                     after_file(file + 1, states)
     features = Worker.joined(workers)
+    release_unused()
     result = _together(log, roles, before, workers, features, per_action(features), rejects)
     if whole:
         _settle(result, log, roles, rejects)

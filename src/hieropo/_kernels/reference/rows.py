@@ -14,6 +14,7 @@ from hieropo._kernels.reference.statistics import ODD, add_products, finished
 from hieropo._utils.arrays import Array, Codes
 
 _ROWS = 2**14  # rows of columns that are read at once
+_ENTRIES = 2**18  # of sums that are moved at once
 _MINUS_ZERO = np.uint64(1 << 63)
 
 
@@ -110,15 +111,20 @@ def move_sums(
     is copied from there. Returns True if all changed entries are finite.
     """
     sums = at(address, np.dtype("f8"), count * length).reshape(count, length)
-    s, a = np.divmod(np.arange(first, first + count), len(source))
-    in_sums, in_table = (np.arange(count)[:, None], source[a]), rows[s][:, None] * table.shape[1] + target[a]
-    flat = table.reshape(-1)
-    if back:
-        sums[in_sums] = flat[in_table]
-        return True
-    with np.errstate(over="ignore", invalid="ignore"):
-        np.add.at(flat, in_table.ravel(), sums[in_sums].ravel())
-    return bool(np.isfinite(flat[in_table]).all())
+    flat, finite = table.reshape(-1), True
+    step = max(_ENTRIES // max(source.shape[1], 1), 1)
+    for begin in range(0, count, step):
+        some = sums[begin : begin + step]
+        s, a = np.divmod(np.arange(first + begin, first + begin + len(some)), len(source))
+        in_sums = np.arange(len(some))[:, None], source[a]
+        in_table = rows[s][:, None] * table.shape[1] + target[a]
+        if back:
+            some[in_sums] = flat[in_table]
+            continue
+        with np.errstate(over="ignore", invalid="ignore"):
+            np.add.at(flat, in_table.ravel(), some[in_sums].ravel())
+        finite &= bool(np.isfinite(flat[in_table]).all())
+    return finite
 
 
 def pack_sums(address: int, length: int, count: int, source: Codes) -> bool:

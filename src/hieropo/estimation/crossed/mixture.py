@@ -91,6 +91,7 @@ _TOLD_UNITS = 8_192  # units of a part of the tasks that may tell the standard d
 _WIDE = 16  # columns from which the arithmetic of one hierarchy outweighs its calls
 _KEPT = 2**26  # doubles of all conditioned nodes together that are kept between views
 _MIXED_AT_ONCE = 1_024  # tasks
+_KEPT_SUMS = 2**22  # doubles of one conditioned node up to which the sums that it is made of are kept
 _KEPT_FOR_TABLE = 2**24  # of those up to which the table keeps them; of more it needs one node at a time
 
 
@@ -429,7 +430,10 @@ class CrossedMixture:
 
     @cached_property
     def _prepared(self) -> Prepared:
-        """Sums of the moments where s = 1."""
+        return self._prepare()
+
+    def _prepare(self) -> Prepared:
+        """Sums of the moments where s = 1; of many tasks they are made for each hierarchy, and not kept."""
         return Prepared.of(self.moments, self.hierarchy.hierarchy(0), self.hierarchy.shapes.noise_ratio)
 
     @cached_property
@@ -437,15 +441,15 @@ class CrossedMixture:
         return list(self._conditioned())
 
     def _conditioned(self) -> Iterator[AnyCrossed]:
-        if self.hierarchy.determined:
-            noise = float(self.hierarchy.weights @ self.hierarchy.noise_var)
-            yield self._prepared.condition(self.central_hierarchy, noise)
+        h = self.hierarchy
+        if h.determined:
+            yield self._prepare().condition(self.central_hierarchy, float(h.weights @ h.noise_var))
         for node in self._nodes:
             yield self._of_node(node)
 
     def _of_node(self, node: int) -> AnyCrossed:
-        noise = float(self.hierarchy.noise_var[node])
-        return self._prepared.condition(self.hierarchy.hierarchy(node), noise)
+        prepared = self._prepare() if self._doubles > _KEPT_SUMS else self._prepared
+        return prepared.condition(self.hierarchy.hierarchy(node), float(self.hierarchy.noise_var[node]))
 
     def _tables(self) -> Iterator[PosteriorTable]:
         """Yield the table of units under each hierarchy, one on each processor at once where they have many columns."""
@@ -458,11 +462,9 @@ class CrossedMixture:
                 yield part.table()
                 del part  # before the next one is made
             return
-        _ = self._prepared
-        step = processors()
-        for start in range(0, len(self._nodes), step):
-            some = self._nodes[start : start + step]
-            yield from in_threads(lambda node: self._of_node(node).table(), some, step)
+        for start in range(0, len(self._nodes), processors()):
+            some = self._nodes[start : start + processors()]
+            yield from in_threads(lambda node: self._of_node(node).table(), some, processors())
 
     def _mixed(self, laws: list[Gaussian]) -> Gaussian:
         return self._components(laws).gaussian()
@@ -546,20 +548,18 @@ def _mixed_arrays(weights: Array, laws: Iterator[tuple[Array, Array]], p: int) -
     if weights.size == 1:
         return first, cov
     mean, covs = np.zeros_like(first), weights[0] * cov
-    square = np.zeros_like(cov)
     del cov
     pieces = [slice(start, start + _MIXED_AT_ONCE) for start in range(0, len(first), _MIXED_AT_ONCE)]
-    for weight, (part_mean, part_cov) in zip(weights[1:], laws, strict=True):
+    for weight in weights[1:].tolist():
+        part_mean, part_cov = next(laws)  # not by zip, which holds the last ones while the next are made
         for piece in pieces:
             away = part_mean[piece] - first[piece]
             mean[piece] += weight * away
-            covs[piece] += weight * part_cov[piece]
-            square[piece] += weight * away[..., i] * away[..., j]
+            covs[piece] += weight * (part_cov[piece] + away[..., i] * away[..., j])
         del part_mean, part_cov
     for piece in pieces:
-        covs[piece] += square[piece] - mean[piece][..., i] * mean[piece][..., j]
-    mean += first
-    return mean, covs
+        covs[piece] -= mean[piece][..., i] * mean[piece][..., j]
+    return mean + first, covs
 
 
 def conditioned(hierarchies: CrossedHierarchies) -> list[tuple[CrossedHierarchy, float]]:

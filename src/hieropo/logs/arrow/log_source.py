@@ -44,6 +44,11 @@ class LogSource(Protocol):
         """Yield all rows with these columns only, in the order asked for."""
 
 
+def release_unused() -> None:
+    """Return memory to the system that Arrow keeps for arrays to come; those that exist stay."""
+    pa.default_memory_pool().release_unused()
+
+
 def source_repr(source: LogSource) -> str:
     """Return the name and the size of a source; the ``__repr__`` of sources."""
     rows = "" if source.n_rows is None else f"{counted(source.n_rows, 'row')}, "
