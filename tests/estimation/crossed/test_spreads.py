@@ -18,7 +18,7 @@ from hieropo.estimation.crossed.mixture import (
     integrate_crossed,
 )
 from hieropo.estimation.crossed.shapes import Shapes
-from hieropo.estimation.crossed.spreads import gain_of_best, mixed_spreads
+from hieropo.estimation.crossed.spreads import mixed_spreads
 from hieropo.model.crossed.propagation import TaskTerms, effects_basis, propagate
 from hieropo.model.crossed.steps import ObservedUnits
 from hieropo.moments.statistics import Moments
@@ -107,12 +107,6 @@ def test_the_evidence_of_a_mixture_is_that_of_an_expansion_around_another(odd: H
     expanded = law.log_evidence + np.log(other @ ratios).sum() - np.log(at @ ratios).sum()
     assert expanded == pytest.approx(exact.log_evidence, abs=0.1)
     assert abs(exact.log_evidence - law.log_evidence) > 1
-
-
-def test_the_best_mixture_gains_nothing_where_one_spread_is_the_best_of_every_task() -> None:
-    ratios = np.array([[0.0, -1.0], [2.0, 3.0], [-4.0, 0.0]])
-    assert gain_of_best(ratios, 1) < 1e-6
-    assert gain_of_best(np.array([[9.0, 0.0], [0.0, 0.0], [0.0, 9.0]]), 1) > 1.5
 
 
 def test_a_log_of_few_tasks_has_one_spread() -> None:

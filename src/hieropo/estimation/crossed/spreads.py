@@ -38,25 +38,20 @@ from hieropo.estimation.crossed.spread_patterns import (
     WHOLE,
     Curves,
     PatternNodes,
+    Window,
     axis_nodes,
     closer_window,
     integrate_pattern,
     mean_mixture,
 )
-from hieropo.model.crossed.propagation import (
-    Factors,
-    TaskTerms,
-    effects_basis,
-    inverted,
-    one_round,
-    propagate,
-)
+from hieropo.estimation.crossed.spread_test import spreads_may_differ
+from hieropo.model.crossed.propagation import Cavities, Factors, TaskTerms, phi, propagate
 from hieropo.model.crossed.steps import ObservedUnits
+from hieropo.model.steps import upper_factor
 from hieropo.moments.statistics import Moments
 
 SCALES = 3  # none, usual, large
 ODDS = float(np.log(10.0))  # log Bayes factor from which the mixture is used
-_POSSIBLE = 1.5  # gain of log likelihood below which no mixture has that evidence
 _WIDEST = 64  # coefficients (K + 1) p up to which tasks are approximated
 _ROOM = 2**21  # doubles of the information of all tasks under all scales
 _UNITS = 2_000  # units of a part of the tasks that tells the mixture
@@ -66,8 +61,11 @@ _FEWEST, _MOST = (
 )  # tasks from which on it may be told, and up to which all are approximated in seconds
 _STEP = 0.4  # of log v between nodes of a spline
 _ACTION_NODES = 7
+_LEAST_ACTION = 0.02  # a, from which on factors are sought
+_CLOSE = 1e-5  # at which factors are kept
+_LEAST = 1e-8  # responsibility below which a scale has no part in factors
+_HOPELESS = 0.0  # log Bayes factor, given a, below which the mixture is given up
 _MOVED = 0.25  # step of log l and log s in the search for their mode
-_STEPS = 300  # towards the best mixture
 _KEPT = 1e-4  # weight of a node that is kept, in units of the largest
 _RARE = 0.01  # weight of a pattern of zeros below which it is left out
 _SHOWN = 200  # nodes that stand for all where standard deviations are summarised
@@ -114,54 +112,70 @@ class _Sums(NamedTuple):
     @classmethod
     def of(cls, moments: Moments, shapes: Shapes, m: float) -> Self:
         """Put the grid around the spread m of one hierarchy."""
-        most = float(moments.rows.max())
-        low = min(0.1 / np.sqrt(most), m / 30)
+        low = min(0.1 / np.sqrt(float(moments.rows.max())), m / 30)
         high = 40 * max(m, 10 * low)
         n = int(np.ceil(np.log(high / low) / _STEP)) + 1
         scales = np.append(0.0, np.geomspace(low, high, n))
         return cls(ObservedUnits.of(moments, shapes.noise_ratio), shapes, scales, float(moments.n_rows))
 
-    @property
-    def n_actions(self) -> int:
-        return self.units.n_actions
-
-    def about_actions(self, level: float, noise: float) -> TaskTerms:
-        """Terms about mu, with l and s^2."""
-        basis = np.eye(self.n_actions * self.units.dim)
-        return TaskTerms.of(
+    def given(self, level: float, noise: float) -> "_Terms":
+        """Terms with l and s^2."""
+        basis, p = contrasts(noise * self.shapes.action, self.units.n_actions), self.units.dim
+        terms = TaskTerms.of(
             self.units.over(noise), noise * self.shapes.interaction, noise * level**2 * self.shapes.level, basis,
             self.scales,
         )  # fmt: skip
+        whole = terms.information.sum(axis=1), terms.score.sum(axis=1), terms.constant.sum(axis=1)
+        return _Terms(terms, whole, self.scales, p, -0.5 * self.n_rows * float(np.log(noise)))
 
-    def about_effects(self, terms: TaskTerms, a: float, noise: float) -> "_Terms":
-        """Terms about z, with a."""
-        basis = effects_basis(noise * a**2 * self.shapes.action, self.n_actions)
-        flat = np.arange(basis.shape[1]) >= basis.shape[1] - self.units.dim
-        return _Terms(terms.along(basis), np.where(flat, 0.0, 1.0), self.scales)
 
-    def constant(self, noise: float) -> float:
-        """Return the part of the log evidence that depends on s^2 beside the terms."""
-        return -0.5 * self.n_rows * float(np.log(noise))
+def contrasts(action_cov: Array, n_actions: int) -> Array:
+    """Return the matrix (K p, D) from z to mu, which is orthogonal in the actions.
+
+    Of z the first p numbers, flat, are +-the sum of mu_a over actions, divided by the root of K; the others, N(0, a^2),
+    are standardised contrasts, K - 1 for each direction in which ``action_cov``, A at a = 1, is not 0.
+    """
+    K, p = n_actions, len(action_cov)
+    factor = upper_factor(action_cov)[0]
+    factor = factor[:, factor.any(axis=0)]
+    turned = np.linalg.qr(np.concatenate([np.ones((K, 1)), np.eye(K)[:, 1:]], axis=1))[0]
+    return np.concatenate([np.kron(turned[:, :1], np.eye(p)), np.kron(turned[:, 1:], factor)], axis=1)
 
 
 class _Terms(NamedTuple):
-    """Terms about z of all tasks over the grid, and the prior precisions of z."""
+    """Terms about z of all tasks over the grid, and their sums over tasks."""
 
     terms: TaskTerms
-    prior: Array
+    whole: tuple[Array, Array, Array]
     scales: Array
+    flat: int  # numbers of z without a prior
+    constant: float  # part of the log evidence that s^2 changes beside the terms
 
-    def of_one_spread(self) -> Array:
+    def prior(self, a: float) -> tuple[Array, float]:
+        """Prior precisions of z, of its flat part alone at a = 0, and the logarithm of their normalisation."""
+        D = self.terms.score.shape[2]
+        if a == 0:
+            return np.zeros(self.flat), self.constant
+        precision = np.where(np.arange(D) < self.flat, 0.0, 1 / a**2)
+        return precision, self.constant - (D - self.flat) * float(np.log(a))
+
+    def about(self, d: int) -> TaskTerms:
+        """Return terms about the first d numbers of z, where the others are 0."""
+        information, score, constant = self.terms
+        return TaskTerms(information[..., :d, :d], score[..., :d], constant)
+
+    def of_one_spread(self, a: float) -> Array:
         """Exact log evidence of each spread of the grid, were it that of all tasks."""
-        precision = np.diag(self.prior) + self.terms.information.sum(axis=1)
-        _, _, phi = inverted(precision, self.terms.score.sum(axis=1))
-        return np.asarray(self.terms.constant.sum(axis=1) + phi)
+        prior, constant = self.prior(a)
+        d = prior.size
+        information, score, rest = self.whole
+        return np.asarray(rest + phi(np.diag(prior) + information[:, :d, :d], score[:, :d]) + constant)
 
-    def one_spread(self) -> float:
+    def one_spread(self, a: float) -> float:
         """Log evidence of one spread: m = 0 with probability 1/2, else half-Cauchy."""
         from scipy.interpolate import CubicSpline
 
-        values = self.of_one_spread()
+        values = self.of_one_spread(a)
         ends = np.log(self.scales[[1, -1]])
         u = (np.arange(2_000) + 0.5) / 2_000
         along = CubicSpline(np.log(self.scales[1:]), values[1:])(
@@ -169,10 +183,16 @@ class _Terms(NamedTuple):
         )
         return float(np.logaddexp(values[0], _log_mean(along)) - np.log(2.0))
 
-    def ratios(self, at: int) -> Array:
-        """Log Z_s(v) of each task (n, t), given the others under one spread of the grid."""
-        factors = Factors(self.terms.information[at], self.terms.score[at])
-        return one_round(self.terms, np.zeros(len(self.scales)), self.prior, factors).log_ratios
+    def ratios(self, a: float, factors: Factors) -> tuple[Cavities, Array]:
+        """Log Z_s(v) of each task (n, t), given the factors of the others, and their cavities."""
+        prior, _ = self.prior(a)
+        d = prior.size
+        cavities = Cavities.of(prior, Factors(factors.precision[:, :d, :d], factors.shift[:, :d]))
+        return cavities, cavities.log_ratios(self.about(d))
+
+    def under_one_spread(self, at: int) -> Factors:
+        """Return the exact factors of the tasks where all have one spread of the grid."""
+        return Factors(self.terms.information[at], self.terms.score[at])
 
 
 def _log_mean(values: Array) -> float:
@@ -180,62 +200,71 @@ def _log_mean(values: Array) -> float:
     return float(most + np.log(np.exp(values - most).mean()))
 
 
-def gain_of_best(log_ratios: Array, at: int) -> float:
-    """Return the log likelihood of the best mixture over that of the best single spread near node ``at``.
-
-    ``log_ratios`` (n, t) are those of the tasks. The best mixture comes by expectation maximisation, which stops as
-    soon as its gain is large enough.
-    """
-    most = log_ratios.max(axis=0)
-    likelihood = np.exp(log_ratios - most)
-    best = float(log_ratios.sum(axis=1).max())
-    weights = np.full(len(likelihood), 0.5 / len(likelihood))
-    weights[at] += 0.5
-    gain = -np.inf
-    for step in range(_STEPS):
-        mixed = weights @ likelihood
-        gain = float(np.log(mixed).sum() + most.sum()) - best
-        if gain > _POSSIBLE and step > 0:
-            break
-        weights = weights * (likelihood / mixed).mean(axis=1)
-    return gain
-
-
 class _GivenAction(NamedTuple):
-    """All hyper-parameters integrated but a: nodes of each pattern, the two log evidences, and the mean mixture."""
+    """All hyper-parameters integrated but a: nodes of each pattern, the log evidence, and the mean mixture."""
 
     patterns: list[PatternNodes]
     mixture: float
-    one: float
     mean: Array
 
 
-def _given_action(terms: _Terms, near: _GivenAction) -> _GivenAction:
-    """Integrate (m, g, w) given a, l and s^2, around the mean mixture of similar ones."""
-    law, _ = propagate(terms.terms, near.mean, terms.prior)
-    curves = Curves(terms.scales, law.log_ratios)
-    patterns = [
-        integrate_pattern(curves, pattern, nodes.windows)
-        for pattern, nodes in zip(SIZES, near.patterns, strict=True)
-    ]
-    evidence = np.array([nodes.log_evidence for nodes in patterns])
-    whole = float(np.logaddexp.reduce(evidence))
-    expanded = law.log_ratios + np.log(near.mean)[:, None]
-    most = expanded.max(axis=0)
-    at_mean = float((most + np.log(np.exp(expanded - most).sum(axis=0))).sum())
-    log_evidence = law.log_evidence - at_mean + whole - float(np.log(len(patterns)))
-    mean = mean_mixture(terms.scales, patterns, np.exp(evidence - whole))
-    return _GivenAction(patterns, log_evidence, terms.one_spread(), mean)
+class _Approximation(NamedTuple):
+    """A fixed point of the propagation at one a, l and s^2 and a mean mixture, near which others are evaluated.
 
+    The log evidence of the approximation is stationary in its factors, so that factors of a similar (a, l, s^2)
+    change it to second order only.
+    """
 
-def _first(terms: _Terms, start: int) -> _GivenAction:
-    """Integrate the same, first around the spread of the grid that one spread is nearest to."""
-    n = len(terms.scales)
-    mean = np.full(n, 0.3 / n)
-    mean[start] += 0.7
-    none = np.zeros(0)
-    nowhere = [PatternNodes(none, none, none, none, 0.0, (WHOLE,) * 4)] * len(SIZES)
-    return _given_action(terms, _given_action(terms, _GivenAction(nowhere, 0.0, 0.0, mean)))
+    factors: Factors
+    patterns: list[PatternNodes]
+    mean: Array
+
+    @classmethod
+    def first(cls, terms: _Terms, a: float) -> Self:
+        """Find it, first around the spread of the grid that one spread is nearest to."""
+        n, start = len(terms.scales), int(terms.of_one_spread(a).argmax())
+        mean = np.full(n, 0.3 / n)
+        mean[start] += 0.7
+        none = np.zeros(0)
+        nowhere = [PatternNodes(none, none, none, none, 0.0, (WHOLE,) * 4)] * len(SIZES)
+        first = cls(terms.under_one_spread(start), nowhere, mean).at(terms, a)
+        given = first.given(terms, a)
+        return first._replace(patterns=given.patterns, mean=given.mean).at(terms, a)
+
+    def at(self, terms: _Terms, a: float) -> Self:
+        """Return the fixed point for another a > 0, l and s^2."""
+        _, factors = propagate(
+            terms.terms, self.mean, terms.prior(a)[0], self.factors, close=_CLOSE, least=_LEAST
+        )
+        return self._replace(factors=factors)
+
+    def given(self, terms: _Terms, a: float) -> _GivenAction:
+        """Integrate (m, g, w) given a, l and s^2."""
+        cavities, log_ratios = terms.ratios(a, self.factors)
+        curves = Curves(terms.scales, log_ratios)
+        patterns = [
+            integrate_pattern(curves, pattern, nodes.windows)
+            for pattern, nodes in zip(SIZES, self.patterns, strict=True)
+        ]
+        evidence = np.array([nodes.log_evidence for nodes in patterns])
+        whole = float(np.logaddexp.reduce(evidence))
+        log_weights = np.log(self.mean)
+        at_mean = float(np.logaddexp.reduce(log_ratios + log_weights[:, None], axis=0).sum())
+        log_evidence = cavities.log_evidence(log_ratios, log_weights) + terms.prior(a)[1]
+        log_evidence += whole - at_mean - float(np.log(len(patterns)))
+        return _GivenAction(
+            patterns, log_evidence, mean_mixture(terms.scales, patterns, np.exp(evidence - whole))
+        )
+
+    def along_actions(self, terms: _Terms, sds: Array) -> Array:
+        """Log evidence of each a > 0 and of 0, up to a constant, the factors taken as they are: for windows."""
+        values = []
+        for a in np.append(0.0, sds).tolist():
+            prior, constant = terms.prior(a)
+            d = prior.size
+            precision = np.diag(prior) + self.factors.precision[:, :d, :d].sum(axis=0)
+            values.append(constant + float(phi(precision, self.factors.shift[:, :d].sum(axis=0))))
+        return np.array(values)
 
 
 def mixed_spreads(
@@ -258,58 +287,53 @@ def mixed_spreads(
     a, level, m = sds
     part: Any = part_of_tasks(moments, min(_UNITS, int(4 * _ROOM / (24 * D * D)) * moments.n_actions))
     sums = _Sums.of(part, shapes, max(m, 0.02))
+    covs = noise * a**2 * shapes.action, noise * level**2 * shapes.level, noise * shapes.interaction
+    rows = part.rows.sum(axis=1)[sums.units.tasks]
     try:
-        about = sums.about_actions(level, noise)
-        terms = sums.about_effects(about, a, noise)
-        best = int(terms.of_one_spread().argmax())
-        if gain_of_best(terms.ratios(best), best) < _POSSIBLE:
+        if not spreads_may_differ(sums.units.over(noise), covs, m, sums.scales, rows):
             return None
-        return _integrated(sums, sds, noise, about, best)
+        return _integrated(sums, (max(a, _LEAST_ACTION), level, noise))
     except (NumericalError, np.linalg.LinAlgError):  # a log that says too little of a task without the others
         return None
 
 
-def _integrated(
-    sums: _Sums, sds: tuple[float, float, float], noise: float, about: TaskTerms, start: int
-) -> MixedSpreads | None:
+def _integrated(sums: _Sums, sds: tuple[float, float, float]) -> MixedSpreads | None:
     """Integrate both, and compare them."""
-    a, level, _ = sds
-    near = _first(sums.about_effects(about, a, noise), start)
-    grid = _actions(sums, about, noise, near)
-    one_spread = float(np.logaddexp.reduce([mass + given.one for _, mass, given in grid])) + sums.constant(
-        noise
-    )
-    best, _, near = max(grid, key=lambda entry: entry[1] + entry[2].mixture)
+    a, level, noise = sds
+    terms = sums.given(level, noise)
+    near = _Approximation.first(terms, a)
+    given = near.given(terms, a)
+    if given.mixture - terms.one_spread(a) < _HOPELESS:
+        return None
+    one_spread = _one_spread(terms)
 
     def log_evidence(level: float, noise: float) -> float:
-        terms = sums.about_effects(sums.about_actions(level, noise), best, noise)
-        return _given_action(terms, near).mixture + sums.constant(noise)
+        return near.given(sums.given(level, noise), a).mixture
 
-    level, noise = _mode(log_evidence, level, noise)
-    grid = _actions(sums, sums.about_actions(level, noise), noise, near)
+    level, noise = _mode(log_evidence, given.mixture, level, noise)
+    terms = sums.given(level, noise)
+    near = near._replace(patterns=given.patterns, mean=given.mean).at(terms, a)
+    grid = _actions(near, terms)
     evidence = np.array([mass + given.mixture for _, mass, given in grid])
     whole = float(np.logaddexp.reduce(evidence))
-    log_odds = whole + sums.constant(noise) - one_spread
+    log_odds = whole - one_spread
     if not log_odds > ODDS:
         return None
     return _flat([(a, given) for a, _, given in grid], np.exp(evidence - whole), log_odds, level, noise)
 
 
-def _mode(log_evidence: Callable[[float, float], float], level: float, noise: float) -> tuple[float, float]:
-    """Take one step of Newton's method along log l, then along log s."""
-    middle = log_evidence(level, noise)
-    moved = _step(
-        log_evidence(level * np.exp(-_MOVED), noise), middle, log_evidence(level * np.exp(_MOVED), noise)
-    )
-    level *= float(np.exp(moved * _MOVED))
-    small = _MOVED / 5
-    middle = log_evidence(level, noise)
-    moved = _step(
-        log_evidence(level, noise * np.exp(-2 * small)),
-        middle,
-        log_evidence(level, noise * np.exp(2 * small)),
-    )
-    return level, noise * float(np.exp(2 * moved * small))
+def _mode(
+    log_evidence: Callable[[float, float], float], middle: float, level: float, noise: float
+) -> tuple[float, float]:
+    """Take one step of Newton's method along log l, and one along log s; ``middle`` is the value where they start."""
+
+    def moved(step: float, along: Callable[[float], float]) -> float:
+        low, high = along(float(np.exp(-step))), along(float(np.exp(step)))
+        return float(np.exp(step * _step(low, middle, high)))
+
+    of_level = moved(_MOVED, lambda ratio: log_evidence(level * ratio, noise))
+    of_noise = moved(_MOVED / 5, lambda ratio: log_evidence(level, noise * ratio**2))
+    return level * of_level, noise * of_noise**2
 
 
 def _step(low: float, middle: float, high: float) -> float:
@@ -320,18 +344,43 @@ def _step(low: float, middle: float, high: float) -> float:
     return float(np.clip(-slope / curvature, -2.0, 2.0))
 
 
-def _actions(
-    sums: _Sums, about: TaskTerms, noise: float, near: _GivenAction
-) -> list[tuple[float, float, _GivenAction]]:
-    """Values of a with their log prior masses, 0 among them, on a window that follows the weight."""
-    zero = 0.0, float(-np.log(2.0)), _given_action(sums.about_effects(about, 0.0, noise), near)
-    window, entries = WHOLE, [zero]
+def _actions_of(window: Window) -> tuple[Array, Array, Array]:
+    """Nodes u of a window, their a, and log prior masses."""
+    nodes, mass = axis_nodes(window, _ACTION_NODES)
+    return nodes, np.tan(np.pi / 2 * nodes), np.log(mass) - np.log(2.0)
+
+
+def _one_spread(terms: _Terms) -> float:
+    """Log evidence of one spread, a and m integrated."""
+    zero = terms.one_spread(0.0) - float(np.log(2.0))
+    window, values = WHOLE, np.zeros(0)
     for _ in range(ROUNDS):
-        nodes, mass = axis_nodes(window, _ACTION_NODES)
-        sds, log_mass = np.tan(np.pi / 2 * nodes).tolist(), (np.log(mass) - np.log(2.0)).tolist()
+        nodes, sds, log_mass = _actions_of(window)
+        values = log_mass + np.array([terms.one_spread(a) for a in sds.tolist()])
+        closer = closer_window(nodes, window, np.exp(values - max(values.max(), zero)))
+        if closer == window:
+            break
+        window = closer
+    return float(np.logaddexp.reduce(np.append(values, zero)))
+
+
+def _actions(near: _Approximation, terms: _Terms) -> list[tuple[float, float, _GivenAction]]:
+    """Values of a with their log prior masses, 0 among them, on a window that follows the weight."""
+    zero = 0.0, float(-np.log(2.0)), near.given(terms, 0.0)
+    window = WHOLE
+    for _ in range(ROUNDS):
+        nodes, sds, log_mass = _actions_of(window)
+        values = near.along_actions(terms, sds) + np.append(-np.log(2.0), log_mass)
+        closer = closer_window(nodes, window, np.exp(values[1:] - values.max()))
+        if closer == window:
+            break
+        window = closer
+    entries = [zero]
+    for _ in range(ROUNDS):
+        nodes, sds, log_mass = _actions_of(window)
         entries = [
-            (a, log_prior, _given_action(sums.about_effects(about, a, noise), near))
-            for a, log_prior in zip(sds, log_mass, strict=True)
+            (a, log_prior, near.given(terms, a))
+            for a, log_prior in zip(sds.tolist(), log_mass.tolist(), strict=True)
         ]
         weight = np.array([log_prior + given.mixture for _, log_prior, given in entries])
         closer = closer_window(nodes, window, np.exp(weight - max(weight.max(), zero[1] + zero[2].mixture)))

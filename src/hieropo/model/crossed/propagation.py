@@ -122,6 +122,17 @@ def inverted(precision: Array, shift: Array) -> tuple[Array, Array, Array]:
     return cov, mean, 0.5 * np.square(along).sum(axis=-1) - log_det
 
 
+def phi(precision: Array, shift: Array) -> Array:
+    """Phi of Gaussians with some precisions (..., D, D) and Gamma mean = shift (..., D), from a root alone."""
+    root = np.linalg.cholesky(precision)
+    along, square = np.empty_like(shift), np.zeros(shift.shape[:-1])
+    for j in range(shift.shape[-1]):
+        seen = np.einsum("...i,...i->...", root[..., j, :j], along[..., :j])
+        along[..., j] = (shift[..., j] - seen) / root[..., j, j]
+        square += np.square(along[..., j])
+    return np.asarray(0.5 * square - np.log(np.einsum("...ii->...i", root)).sum(axis=-1))
+
+
 class Round(NamedTuple):
     """One round: posteriors given scales, and the factors that follow from them."""
 
@@ -193,6 +204,7 @@ def propagate(
     *,
     close: float = _CLOSE,
     rounds: int = _ROUNDS,
+    least: float = 0.0,
 ) -> tuple[Propagated, Factors]:
     """Return the approximation at its fixed point; where none is reached, as far as factors remain Gaussian.
 
@@ -210,6 +222,8 @@ def propagate(
         Change of responsibilities, and relative change of the evidence, at which the factors are kept.
     rounds : int
         At most.
+    least : float
+        Responsibility below which a scale is left out of the factors.
 
     Raises
     ------
@@ -221,7 +235,7 @@ def propagate(
     factors = Factors.averaged(terms, weights) if start is None else start
     share, last, reached = 1.0, factors, False
     try:
-        step = one_round(terms, log_weights, prior, factors)
+        step = one_round(terms, log_weights, prior, factors, least)
     except np.linalg.LinAlgError as error:
         raise NumericalError(
             "The rows do not determine beta, the coefficients that all tasks and actions share: a column is constant "
@@ -230,7 +244,7 @@ def propagate(
     for _ in range(rounds):
         factors = last.between(Factors(step.precision, step.shift), share)
         try:
-            following = one_round(terms, log_weights, prior, factors)
+            following = one_round(terms, log_weights, prior, factors, least)
         except np.linalg.LinAlgError:  # a cavity of no Gaussian: go less far
             share /= 2
             if share < _LEAST_STEP:
@@ -258,29 +272,63 @@ def _close(previous: Round, step: Round, close: float) -> bool:
     return bool(change < close and evidence < close * max(1.0, abs(step.log_evidence)))
 
 
-def one_round(terms: TaskTerms, log_weights: Array, prior: Array, factors: Factors) -> Round:
-    """Return the posteriors of all tasks given the factors of the others, for log weights (n,) of the scales."""
-    gamma, nu = np.diag(prior) + factors.precision.sum(axis=0), factors.shift.sum(axis=0)
-    _, _, total = inverted(gamma, nu)
-    open_ = np.diag(np.where(prior > 0, 0.0, _OPEN * np.diagonal(gamma)))
-    precision, shift = gamma - factors.precision + open_, nu - factors.shift
-    _, _, cavity = inverted(precision, shift)
-    covs, means, tilted = inverted(precision + terms.information, shift + terms.score)
-    log_ratios = terms.constant + tilted - cavity
+class Cavities(NamedTuple):
+    """The law of z given all others, of each task: precisions (t, D, D), shifts (t, D), Phi (t,); Phi of all tasks."""
+
+    precision: Array
+    shift: Array
+    phi: Array
+    total: float
+
+    @classmethod
+    def of(cls, prior: Array, factors: Factors) -> "Cavities":
+        """Take the factor of each task from those of all."""
+        gamma, nu = np.diag(prior) + factors.precision.sum(axis=0), factors.shift.sum(axis=0)
+        open_ = np.diag(np.where(prior > 0, 0.0, _OPEN * np.diagonal(gamma)))
+        precision, shift = gamma - factors.precision + open_, nu - factors.shift
+        return cls(precision, shift, phi(precision, shift), float(phi(gamma, nu)))
+
+    def log_ratios(self, terms: TaskTerms) -> Array:
+        """Log Z_sk (n, t)."""
+        tilted = phi(self.precision + terms.information, self.shift + terms.score)
+        return np.asarray(terms.constant + tilted - self.phi)
+
+    def log_evidence(self, log_ratios: Array, log_weights: Array) -> float:
+        """Log Z for log weights (n,) of the scales."""
+        mixed = np.logaddexp.reduce(log_ratios.T + log_weights, axis=1)
+        return float(self.total + (self.phi - self.total + mixed).sum())
+
+
+def one_round(
+    terms: TaskTerms, log_weights: Array, prior: Array, factors: Factors, least: float = 0.0
+) -> Round:
+    """Return the posteriors of all tasks given the factors of the others, for log weights (n,) of the scales.
+
+    Scales of a responsibility under ``least`` are left out of the new factors, and have means of 0.
+    """
+    cavities = Cavities.of(prior, factors)
+    log_ratios = cavities.log_ratios(terms)
     joint = log_ratios.T + log_weights
-    largest = joint.max(axis=1, keepdims=True)
-    shares = np.exp(joint - largest)
-    norm = shares.sum(axis=1, keepdims=True)
-    responsibilities = shares / norm
-    mean = np.einsum("tk,kti->ti", responsibilities, means)
-    away = means - mean
-    cov = np.einsum("tk,ktij->tij", responsibilities, covs)
-    cov += np.einsum("tk,kti,ktj->tij", responsibilities, away, away)
+    shares = np.exp(joint - joint.max(axis=1, keepdims=True))
+    responsibilities = shares / shares.sum(axis=1, keepdims=True)
+    task, scale = np.nonzero(responsibilities >= least)  # by task, at least one of each
+    covs, means, _ = inverted(
+        cavities.precision[task] + terms.information[scale, task],
+        cavities.shift[task] + terms.score[scale, task],
+    )
+    weight, starts = responsibilities[task, scale], np.searchsorted(task, np.arange(len(responsibilities)))
+    mean = np.add.reduceat(weight[:, None] * means, starts, axis=0)
+    away = means - mean[task]
+    covs += away[:, :, None] * away[:, None, :]
+    covs *= weight[:, None, None]
+    cov = np.add.reduceat(covs, starts, axis=0)
     matched = inverted(cov, np.zeros_like(mean))[0]
-    changed = matched - precision
+    changed = matched - cavities.precision
     changed = (changed + changed.swapaxes(1, 2)) / 2  # what is not symmetric would grow t-fold in every round
-    log_evidence = total + (cavity - total + (largest + np.log(norm))[:, 0]).sum()
+    of_scales = np.zeros_like(terms.score)
+    of_scales[scale, task] = means
     return Round(
-        responsibilities, log_ratios, means, changed,
-        np.einsum("tij,tj->ti", matched, mean) - shift, float(log_evidence),
+        responsibilities, log_ratios, of_scales, changed,
+        np.einsum("tij,tj->ti", matched, mean) - cavities.shift,
+        cavities.log_evidence(log_ratios, log_weights),
     )  # fmt: skip
