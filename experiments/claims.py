@@ -315,26 +315,45 @@ def row(name: str, runs: list[Run]) -> dict[str, str]:
 
 
 class Judged(NamedTuple):
-    """Gain of a policy without contexts, the claim of it, and the tasks that changes harm among those that pass."""
+    """Gain of a policy, the claim of it, and the tasks that changes harm among those that pass.
+
+    ``change`` (m, K) are the shares of the actions in each task less those of the incumbent, ``passes`` (m,) the
+    changed tasks that the gate lets through.
+    """
 
     gain: float
     claimed: float
     held: bool
     harmed: int
     passed: int
+    change: Array
+    passes: NDArray[np.bool_]
 
 
-def judged(learner: HierOPO, log: Log, truth: Array, **options: Any) -> Judged:
-    """Judge a policy by the true mean rewards (m, K); ``options`` are those of its evaluation."""
-    tasks = np.arange(len(truth))
-    chosen = learner.predict(pa.table({"task": tasks})).astype(np.int64)
+def judged(
+    learner: HierOPO, log: Log, truth: Array, at: tuple[Array, Codes] | None = None, **options: Any
+) -> Judged:
+    """Judge a policy by the true mean rewards (n, K) at some contexts (n, columns) of tasks (n,), as many of each task.
+
+    Default is a policy without contexts, and one entry for each task. ``options`` are those of the evaluation.
+    """
+    m = len(log.theta)
+    x, task = (np.zeros((m, 0)), np.arange(m)) if at is None else at
+    requests = pa.table({"task": task, **{f"x{j}": x[:, j] for j in range(x.shape[1])}})
+    chosen = learner.predict(requests).astype(np.int64)
     evaluation = learner.evaluate(log.table(), propensities="none", **options)
-    gains = log.weight * (truth[tasks, chosen] - truth @ log.shares)
+    weight = log.weight[task] * m / task.size
+    gains = np.bincount(task, weight * (truth[np.arange(task.size), chosen] - truth @ log.shares), m)
     claim, passed = evaluation.model.difference, evaluation.passed & evaluation.changed
-    passed = passed[np.asarray(evaluation.keys.locate(tasks))]
+    passed = passed[np.asarray(evaluation.keys.locate(np.arange(m)))]
     gain = float(gains.sum())
     held = claim.low - 1e-12 <= gain <= claim.high + 1e-12
-    return Judged(gain, claim.mean, held, int((gains[passed] < -1e-12).sum()), int(passed.sum()))
+    change = np.zeros((m, len(log.shares)))
+    np.add.at(change, (task, chosen), m / task.size)
+    change -= log.shares
+    return Judged(
+        gain, claim.mean, held, int((gains[passed] < -1e-12).sum()), int(passed.sum()), change, passed
+    )
 
 
 def share(held: list[bool]) -> str:

@@ -138,8 +138,8 @@ class TestFit:
 
     @pytest.mark.slow
     def test_spreads_of_tasks_are_a_setting(self, shop: Path, tmp_path: Path) -> None:
-        answers("fit", shop / "log.parquet", "-o", tmp_path / "p", *FIT, "--spreads", "auto")
-        assert hieropo.load_learner(tmp_path / "p").spreads == "auto"
+        answers("fit", shop / "log.parquet", "-o", tmp_path / "p", *FIT, "--spreads", "one")
+        assert hieropo.load_learner(tmp_path / "p").spreads == "one"
 
     @pytest.mark.slow
     @pytest.mark.parametrize(("word", "setting"), [("auto", "auto"), ("3", 3)])
@@ -207,7 +207,7 @@ class TestFit:
         assert "nan is not a finite number" in refuses(2, "fit", log, *out, *FIT, "--pessimism", "nan")
         plain = ("--task", "store", "--reward", "profit", "--no-guess")
         assert "Give --action" in refuses(2, "fit", log, *out, *plain)
-        flat = refuses(2, "fit", log, *out, *FIT, "--algorithm", "flat", "--spreads", "auto")
+        flat = refuses(2, "fit", log, *out, *FIT, "--algorithm", "flat", "--spreads", "one")
         assert "flat has none of them" in flat
         assert "from 2 to 6 is needed" in refuses(2, "fit", log, *out, *FIT, "--task-kinds", "9")
         assert not list(tmp_path.iterdir())

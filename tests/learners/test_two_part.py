@@ -197,8 +197,7 @@ class TestRefusals:
     def test_settings_and_columns(self, log: pa.Table) -> None:
         log = log.append_column("more", pa.array(np.ones(len(log))))
         for settings, columns in (
-            ({}, {"metadata": ["more"]}), ({}, {"precision": "more"}), ({"spreads": "auto"}, {}),
-            ({"task_kinds": 2}, {}),
+            ({}, {"metadata": ["more"]}), ({}, {"precision": "more"}), ({"task_kinds": 2}, {}),
             ({"logging": "frozen"}, {}), ({"task_cov": "full"}, {}),
         ):  # fmt: skip
             with pytest.raises(InputError, match="likelihood='two-part' does not go with"):

@@ -34,7 +34,11 @@ _ROLES = {  # columns that no likelihood but the Gaussian takes, and the reason
 }
 
 
-_USUAL = {"spreads": "one", "task_kinds": "one", "logging": "unknown"}  # settings that two parts go with
+_OF_TWO_PARTS = {  # settings that two parts go with, and leave unused
+    "spreads": ("one", "auto"),
+    "task_kinds": ("one",),
+    "logging": ("unknown", "random", "adaptive"),
+}
 
 
 def check_likelihood(likelihood: Any, *, given: bool) -> None:
@@ -117,7 +121,7 @@ def check_settings_of_likelihood(likelihood: str, **settings: Any) -> None:
     if likelihood != "two-part":
         return
     for name, value in settings.items():
-        if value != _USUAL[name] and not (name == "logging" and value in ("random", "adaptive")):
+        if value not in _OF_TWO_PARTS[name]:
             refuse_likelihood(
                 likelihood, f"{name}={value!r}", "that setting is derived for rewards in one part"
             )

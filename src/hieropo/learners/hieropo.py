@@ -106,10 +106,10 @@ class HierOPO(LearnsFromMoments):
         then carries that knowledge, and is used as metadata. "adaptive": it learned from these rows as they came.
         "unknown": the fit takes it as "frozen" where the log's own tests say so, which need a column of times
         (``time=``), and as "random" otherwise, with a warning where that is in doubt.
-    spreads : {"one", "auto"}
+    spreads : {"auto", "one"}
         With the crossed prior: "auto" looks for tasks in which the effects of actions are unusually large, or absent,
-        and uses different spreads of interactions where their Bayes factor against one spread is above 10. Tasks of
-        larger noise may be taken for such tasks. "one": all tasks have one spread.
+        and uses different spreads of interactions where their Bayes factor against one spread is above 10, and unequal
+        noise of the tasks explains the rewards less well. "one": all tasks have one spread.
     likelihood : {"gaussian", "robust", "two-part", "auto"}
         Distribution of the rewards given their mean. "robust": Student-t errors, for rewards with heavy tails that are
         symmetric. "two-part": whether a reward is above 0, and the logarithm of rewards above 0, for revenues. "auto":
@@ -169,7 +169,7 @@ class HierOPO(LearnsFromMoments):
         known: Hierarchy | CrossedHierarchy | None = None,
         unseen: Unseen = "prior",
         logging: Logging = "unknown",
-        spreads: SpreadsSetting = "one",
+        spreads: SpreadsSetting = "auto",
         likelihood: Likelihood = "gaussian",
         task_kinds: TaskKindsSetting = "one",
         drift: DriftSetting = "auto",

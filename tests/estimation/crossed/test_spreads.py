@@ -18,7 +18,9 @@ from hieropo.estimation.crossed.mixture import (
     integrate_crossed,
 )
 from hieropo.estimation.crossed.shapes import Shapes
-from hieropo.estimation.crossed.spreads import mixed_spreads
+from hieropo.estimation.crossed.spreads import _Approximation, _Sums, mixed_spreads
+from hieropo.model.crossed.hierarchy import CrossedHierarchy
+from hieropo.model.crossed.posterior import condition_crossed
 from hieropo.model.crossed.propagation import TaskTerms, effects_basis, propagate
 from hieropo.model.crossed.steps import ObservedUnits
 from hieropo.moments.statistics import Moments
@@ -147,3 +149,32 @@ def test_an_evaluation_uses_the_mixture_in_single_tasks(odd: HierOPO) -> None:
 def test_an_unknown_setting_of_spreads_is_refused() -> None:
     with pytest.raises(InputError, match="spreads='many'"):
         HierOPO(spreads="many").fit(pa.table(rows(0, m=4)), task="task", action="action", reward="reward")  # type: ignore[arg-type]
+
+
+def of_log(moments: Moments) -> _Sums:
+    return _Sums.of(moments, Shapes.equal(moments), 0.5)
+
+
+def test_the_evidence_of_one_spread_is_that_of_its_hierarchy(odd: HierOPO) -> None:
+    moments = moments_of(odd)
+    sums, noise, level = of_log(moments), 0.9, 0.5
+    terms = sums.given(level, noise)
+    actions, scales = [0.0, 0.1, 0.7], [0, 5, 9]
+    ours = np.array([terms.of_one_spread(a)[scales] for a in actions])
+    exact = np.empty_like(ours)
+    for i, a in enumerate(actions):
+        for j, v in enumerate(sums.scales[scales]):
+            parts = (noise * size**2 * np.eye(1) for size in (a, level, v))
+            exact[i, j] = condition_crossed(moments, CrossedHierarchy(*parts, np.full(4, noise))).log_evidence
+    np.testing.assert_allclose(ours - ours[0, 0], exact - exact[0, 0], atol=1e-6)
+
+
+def test_factors_of_one_size_of_the_actions_give_the_evidence_of_others(odd: HierOPO) -> None:
+    terms = of_log(moments_of(odd)).given(0.5, 1.0)
+    near = _Approximation.first(terms, 0.2)
+    for a in (0.05, 0.2, 0.8):
+        own = near.at(terms, a).given(terms, a).mixture
+        assert near.given(terms, a).mixture == pytest.approx(own, abs=0.02)
+    values = near.along_actions(terms, np.array([0.2, 0.4]))
+    exact = [near.given(terms, a).mixture for a in (0.2, 0.4)]
+    assert values[2] - values[1] == pytest.approx(exact[1] - exact[0], abs=0.3)

@@ -84,9 +84,10 @@ LEARNERS = {"hier": "HierOPO", "flat": "FlatOPO", "pooled": "PooledOPO"}
     "--algorithm hier only.",
 )  # fmt: skip
 @click.option(
-    "--spreads", type=click.Choice(["one", "auto"]), default="one", show_default=True,
-    help="Spread between tasks of the effects of actions. one: the same for all tasks. auto: none, usual or large in "
-    "each task, where the Bayes factor of these spreads against one is above 10. With --algorithm hier only.",
+    "--spreads", type=click.Choice(["auto", "one"]), default="auto", show_default=True,
+    help="Spread between tasks of the effects of actions. auto: none, usual or large in each task, where the Bayes "
+    "factor of these spreads against one is above 10, and unequal noise explains the rewards less well. one: the same "
+    "for all tasks. With --algorithm hier only.",
 )  # fmt: skip
 @click.option(
     "--likelihood", type=click.Choice(["gaussian", "robust", "two-part", "auto"]), default="gaussian",
@@ -180,7 +181,7 @@ def _hier_settings(given: dict[str, Any]) -> dict[str, Any]:
 _HIER = {
     "uncertainty": "auto",
     "logging": "unknown",
-    "spreads": "one",
+    "spreads": "auto",
     "likelihood": "gaussian",
     "task_kinds": "one",
     "drift": "auto",

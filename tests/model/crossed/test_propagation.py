@@ -1,0 +1,67 @@
+"""Parts of expectation propagation: Phi from a root alone, evidence without new factors, scales that are left out."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from hieropo.model.crossed.propagation import (
+    Cavities,
+    Factors,
+    TaskTerms,
+    inverted,
+    one_round,
+    phi,
+    propagate,
+)
+
+Array = NDArray[np.float64]
+PRIOR = np.array([0.0, 1.0, 1.0])
+WEIGHTS = np.array([0.2, 0.7, 0.1])
+
+
+@pytest.fixture
+def terms() -> TaskTerms:
+    """Six tasks, three scales, z of three numbers."""
+    rng = np.random.default_rng(3)
+    roots = rng.standard_normal((3, 6, 3, 5))
+    return TaskTerms(
+        roots @ roots.swapaxes(2, 3) / 5, rng.standard_normal((3, 6, 3)), rng.standard_normal((3, 6))
+    )
+
+
+def test_phi_is_that_of_the_inverse(terms: TaskTerms) -> None:
+    np.testing.assert_allclose(
+        phi(terms.information, terms.score), inverted(terms.information, terms.score)[2]
+    )
+
+
+def test_the_evidence_at_the_fixed_point_is_that_of_the_propagation(terms: TaskTerms) -> None:
+    law, factors = propagate(terms, WEIGHTS, PRIOR)
+    cavities = Cavities.of(PRIOR, factors)
+    ratios = cavities.log_ratios(terms)
+    np.testing.assert_allclose(ratios, law.log_ratios, atol=1e-6)
+    assert cavities.log_evidence(ratios, np.log(WEIGHTS)) == pytest.approx(law.log_evidence, abs=1e-6)
+
+
+def test_the_evidence_is_stationary_in_the_factors(terms: TaskTerms) -> None:
+    law, factors = propagate(terms, WEIGHTS, PRIOR)
+    away = Factors.averaged(terms, WEIGHTS)
+
+    def change(share: float) -> float:
+        cavities = Cavities.of(PRIOR, factors.between(away, share))
+        return cavities.log_evidence(cavities.log_ratios(terms), np.log(WEIGHTS)) - law.log_evidence
+
+    assert abs(change(0.02)) < 1e-3
+    assert change(0.02) / change(0.01) == pytest.approx(4, rel=0.1)
+
+
+def test_scales_of_small_responsibility_are_left_out_of_the_factors(terms: TaskTerms) -> None:
+    factors = Factors.averaged(terms, WEIGHTS)
+    unlikely = terms._replace(constant=terms.constant + np.array([0.0, 0.0, -30.0])[:, None])
+    every = one_round(unlikely, np.log(WEIGHTS), PRIOR, factors)
+    some = one_round(unlikely, np.log(WEIGHTS), PRIOR, factors, least=1e-9)
+    np.testing.assert_allclose(some.precision, every.precision, atol=1e-9)
+    np.testing.assert_allclose(some.shift, every.shift, atol=1e-9)
+    assert some.log_evidence == every.log_evidence
+    assert every.means[2].any()
+    assert not some.means[2].any()
