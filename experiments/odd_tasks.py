@@ -149,10 +149,13 @@ def row(name: str, runs: list[Run]) -> dict[str, str]:
         gains, claimed = np.array([fit.gain for fit in fits]), np.array([fit.claimed for fit in fits])
         harmed, passed = sum(fit.harmed for fit in fits), sum(fit.passed for fit in fits)
         by_law = sum(fit.by_law for fit in fits)
-        ratio = f"{claimed.sum() / gains.sum():.2f}" if effect else f"{claimed.mean():.4f} claimed"
+        ratio = claimed.sum() / gains.sum() if effect else np.nan
+        error = (claimed - ratio * gains).std(ddof=1) * np.sqrt(len(runs)) / gains.sum() if effect else np.nan
         figures |= {
             f"value, {words}": f"{100 * gains.sum() / best.sum():.1f}" if effect else "",
-            f"claimed / true, {words}": ratio,
+            f"claimed / true, {words}": figure(ratio, error, 2)
+            if effect
+            else f"{claimed.mean():.4f} claimed",
             f"holds, %, {words}": share([fit.held for fit in fits]),
             f"claims, permuted, %, {words}": share([not fit.claims_nothing for fit in fits]),
             f"harmed, %, {words}": f"{100 * harmed / passed:.1f}" if passed else "",

@@ -177,4 +177,4 @@ def test_factors_of_one_size_of_the_actions_give_the_evidence_of_others(odd: Hie
         assert near.given(terms, a).mixture == pytest.approx(own, abs=0.02)
     values = near.along_actions(terms, np.array([0.2, 0.4]))
     exact = [near.given(terms, a).mixture for a in (0.2, 0.4)]
-    assert values[2] - values[1] == pytest.approx(exact[1] - exact[0], abs=0.3)
+    assert values[1] - values[0] == pytest.approx(exact[1] - exact[0], abs=0.3)

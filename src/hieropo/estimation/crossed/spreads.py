@@ -61,6 +61,8 @@ _FEWEST, _MOST = (
 )  # tasks from which on it may be told, and up to which all are approximated in seconds
 _STEP = 0.4  # of log v between nodes of a spline
 _ACTION_NODES = 7
+_SCANNED = 30  # values of a by which a window is found
+_NEGLIGIBLE = 1e-4  # weight there, in units of the largest, outside a window
 _LEAST_ACTION = 0.02  # a, from which on factors are sought
 _CLOSE = 1e-5  # at which factors are kept
 _LEAST = 1e-8  # responsibility below which a scale has no part in factors
@@ -257,14 +259,10 @@ class _Approximation(NamedTuple):
         )
 
     def along_actions(self, terms: _Terms, sds: Array) -> Array:
-        """Log evidence of each a > 0 and of 0, up to a constant, the factors taken as they are: for windows."""
-        values = []
-        for a in np.append(0.0, sds).tolist():
-            prior, constant = terms.prior(a)
-            d = prior.size
-            precision = np.diag(prior) + self.factors.precision[:, :d, :d].sum(axis=0)
-            values.append(constant + float(phi(precision, self.factors.shift[:, :d].sum(axis=0))))
-        return np.array(values)
+        """Log evidence of each a > 0, up to a constant, the factors taken as they are: for windows."""
+        precision, shift = self.factors.precision.sum(axis=0), self.factors.shift.sum(axis=0)
+        priors = [terms.prior(a) for a in sds.tolist()]
+        return np.array([constant + phi(np.diag(prior) + precision, shift) for prior, constant in priors])
 
 
 def mixed_spreads(
@@ -350,32 +348,28 @@ def _actions_of(window: Window) -> tuple[Array, Array, Array]:
     return nodes, np.tan(np.pi / 2 * nodes), np.log(mass) - np.log(2.0)
 
 
+def _window_of_actions(log_evidence: Callable[[Array], Array]) -> Window:
+    """Return the window that has the weight of a > 0, by a fine scan of a function of a that costs little."""
+    u = (np.arange(_SCANNED) + 0.5) / _SCANNED
+    values = log_evidence(np.tan(np.pi / 2 * u))
+    heavy = np.flatnonzero(values > values.max() + np.log(_NEGLIGIBLE))
+    return max(u[heavy[0]] - 1 / _SCANNED, 0.0), min(u[heavy[-1]] + 1 / _SCANNED, 1.0)
+
+
 def _one_spread(terms: _Terms) -> float:
     """Log evidence of one spread, a and m integrated."""
-    zero = terms.one_spread(0.0) - float(np.log(2.0))
-    window, values = WHOLE, np.zeros(0)
-    for _ in range(ROUNDS):
-        nodes, sds, log_mass = _actions_of(window)
-        values = log_mass + np.array([terms.one_spread(a) for a in sds.tolist()])
-        closer = closer_window(nodes, window, np.exp(values - max(values.max(), zero)))
-        if closer == window:
-            break
-        window = closer
-    return float(np.logaddexp.reduce(np.append(values, zero)))
+
+    def along(sds: Array) -> Array:
+        return np.array([terms.one_spread(a) for a in sds.tolist()])
+
+    _, sds, log_mass = _actions_of(_window_of_actions(along))
+    return float(np.logaddexp.reduce(np.append(log_mass + along(sds), terms.one_spread(0.0) - np.log(2.0))))
 
 
 def _actions(near: _Approximation, terms: _Terms) -> list[tuple[float, float, _GivenAction]]:
     """Values of a with their log prior masses, 0 among them, on a window that follows the weight."""
     zero = 0.0, float(-np.log(2.0)), near.given(terms, 0.0)
-    window = WHOLE
-    for _ in range(ROUNDS):
-        nodes, sds, log_mass = _actions_of(window)
-        values = near.along_actions(terms, sds) + np.append(-np.log(2.0), log_mass)
-        closer = closer_window(nodes, window, np.exp(values[1:] - values.max()))
-        if closer == window:
-            break
-        window = closer
-    entries = [zero]
+    window, entries = _window_of_actions(lambda sds: near.along_actions(terms, sds)), [zero]
     for _ in range(ROUNDS):
         nodes, sds, log_mass = _actions_of(window)
         entries = [
