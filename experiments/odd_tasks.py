@@ -35,8 +35,8 @@ SEED = 20261130
 OUT = Path(__file__).resolve().parents[1] / "docs" / "results" / "odd_tasks.md"
 RUNS = 40
 INTRODUCTION = """\
-`HierOPO()`, whose default is `spreads="auto"`, beside `spreads="one"` on the same logs; the columns are explained at the head
-of `experiments/odd_tasks.py`. The seed is {seed}. Value is in % of the way from the incumbent to the oracle; after ±
+`HierOPO()`, whose default is `spreads="auto"`, beside `spreads="one"` on the same logs; the columns are explained at the
+head of `experiments/odd_tasks.py`. The seed is {seed}. Value is in % of the way from the incumbent to the oracle; after ±
 stands one Monte Carlo standard error.
 """
 WORLDS = {
