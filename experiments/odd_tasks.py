@@ -35,9 +35,9 @@ SEED = 20261130
 OUT = Path(__file__).resolve().parents[1] / "docs" / "results" / "odd_tasks.md"
 RUNS = 40
 INTRODUCTION = """\
-`HierOPO()`, whose default is `spreads="auto"`, beside `spreads="one"` on the same logs; the columns are explained at the
-head of `experiments/odd_tasks.py`. The seed is {seed}. Value is in % of the way from the incumbent to the oracle; after ±
-stands one Monte Carlo standard error.
+`HierOPO()`, whose default is `spreads="auto"`, beside `spreads="one"` on the same logs; the columns are explained at
+the head of `experiments/odd_tasks.py`. The seed is {seed}. Value is in % of the way from the incumbent to the oracle;
+after ± stands one Monte Carlo standard error.
 """
 WORLDS = {
     "odd": World("5 % of tasks with 10 x effects, others varied", few=0.05),

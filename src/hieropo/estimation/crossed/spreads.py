@@ -16,8 +16,9 @@ grid for each a, a = 0 among them; l and s^2 are taken at their mode. The eviden
 (a, m), is exact, l and s^2 at their posterior means. Where that of the mixture is ten times as large, hierarchies of
 both are averaged by their evidence; else nothing changes.
 
-Before that, the likelihood of the best mixture of the grid, given the other tasks under one spread, says if there can
-be any such evidence.
+The factors of the propagation are found once, at one a, l and s^2 (:class:`_Approximation`), and the evidence of all
+others is that with these factors: it is stationary in them. Before that a cheap test (:mod:`spread_screening`) says if
+there can be any such evidence.
 
 Stephens (2017), False discovery rates: a new deal; Urbut et al. (2019), Flexible statistical methods for estimating and
 testing effects in genomic studies with multiple conditions.
@@ -44,7 +45,7 @@ from hieropo.estimation.crossed.spread_patterns import (
     integrate_pattern,
     mean_mixture,
 )
-from hieropo.estimation.crossed.spread_test import spreads_may_differ
+from hieropo.estimation.crossed.spread_screening import spreads_may_differ
 from hieropo.model.crossed.propagation import Cavities, Factors, TaskTerms, phi, propagate
 from hieropo.model.crossed.steps import ObservedUnits
 from hieropo.model.steps import upper_factor
