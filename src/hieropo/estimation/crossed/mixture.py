@@ -687,16 +687,17 @@ def _with_mixtures(
     sizes = one.weights * np.sqrt(one.noise_var / noise)
     a, level, m = (float(sizes @ sd) for sd in (one.action_sd, one.level_sd, one.interaction_sd))
     of_log = moments, one.shapes, (a, level, m), noise
-    kinds = mixed = None
+    kinds = None
     if task_kinds != "one":
         kinds = mixed_kinds(*of_log, None if task_kinds == "auto" else task_kinds)
         if kinds is None:
             warn_of_unused(task_kinds)
-    if spreads == "auto" or (kinds is not None and task_kinds == "auto"):
-        mixed = mixed_spreads(*of_log)
-    if kinds is not None and (mixed is None or task_kinds != "auto" or kinds.log_odds >= mixed.log_odds):
-        return _averaged_with_kinds(one, kinds, asked=task_kinds != "auto")
-    return one if mixed is None or spreads == "one" else _averaged(one, mixed)
+    if kinds is not None:
+        rival = mixed_spreads(*of_log, screened=False) if task_kinds == "auto" else None
+        if rival is None or kinds.log_odds >= rival.log_odds:
+            return _averaged_with_kinds(one, kinds, asked=task_kinds != "auto")
+    mixed = mixed_spreads(*of_log) if spreads == "auto" else None
+    return one if mixed is None else _averaged(one, mixed)
 
 
 def _averaged_with_kinds(one: CrossedHierarchies, kinds: MixedKinds, *, asked: bool) -> CrossedHierarchies:

@@ -267,7 +267,7 @@ class _Approximation(NamedTuple):
 
 
 def mixed_spreads(
-    moments: Moments, shapes: Shapes, sds: tuple[float, float, float], noise: float
+    moments: Moments, shapes: Shapes, sds: tuple[float, float, float], noise: float, *, screened: bool = True
 ) -> MixedSpreads | None:
     """Return the mixture of spreads that a log shows; None where it does not.
 
@@ -279,6 +279,8 @@ def mixed_spreads(
         a, l and m of the one spread that the log has otherwise, in units of the noise.
     noise : float
         Its s^2.
+    screened : bool
+        False leaves out the test before the search: for a comparison with another mixture.
     """
     D, n_tasks = (moments.n_actions + 1) * moments.unit_dim, int(np.count_nonzero(moments.rows.any(axis=1)))
     if not _FEWEST <= n_tasks <= _MOST or D > _WIDEST or 3 * n_tasks * D * D > _ROOM:
@@ -289,7 +291,7 @@ def mixed_spreads(
     covs = noise * a**2 * shapes.action, noise * level**2 * shapes.level, noise * shapes.interaction
     rows = part.rows.sum(axis=1)[sums.units.tasks]
     try:
-        if not spreads_may_differ(sums.units.over(noise), covs, m, sums.scales, rows):
+        if screened and not spreads_may_differ(sums.units.over(noise), covs, m, sums.scales, rows):
             return None
         return _integrated(sums, (max(a, _LEAST_ACTION), level, noise))
     except (NumericalError, np.linalg.LinAlgError):  # a log that says too little of a task without the others
