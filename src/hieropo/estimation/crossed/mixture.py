@@ -687,12 +687,11 @@ def _with_mixtures(
     sizes = one.weights * np.sqrt(one.noise_var / noise)
     a, level, m = (float(sizes @ sd) for sd in (one.action_sd, one.level_sd, one.interaction_sd))
     of_log = moments, one.shapes, (a, level, m), noise
-    kinds = None
-    if task_kinds != "one":
-        kinds = mixed_kinds(*of_log, None if task_kinds == "auto" else task_kinds)
-        if kinds is None:
-            warn_of_unused(task_kinds)
-    if kinds is not None:
+    number = None if isinstance(task_kinds, str) else task_kinds
+    kinds = None if task_kinds == "one" else mixed_kinds(*of_log, number)
+    if kinds is None:
+        warn_of_unused(task_kinds)
+    else:
         rival = mixed_spreads(*of_log, screened=False) if task_kinds == "auto" else None
         if rival is None or kinds.log_odds >= rival.log_odds:
             return _averaged_with_kinds(one, kinds, asked=task_kinds != "auto")
