@@ -15,6 +15,7 @@ ROUNDS = 6  # of windows
 _NEGLIGIBLE = 1e-3  # weight of a node, in units of the largest, from which the next window spans it
 _NARROWER = 0.8
 _CUT = 0.01  # weight of the last node of a window, in units of the largest, above which it is widened
+_TINY = np.finfo(np.float64).tiny  # likelihood of a task, where that of all three spreads is 0
 _FLOOR = 1e-3  # weight that all nodes of the grid have together, besides those of the mean mixture
 SIZES = {"none": (9, 1, 9, 1), "large": (7, 7, 1, 7), "both": (6, 5, 6, 5)}  # nodes of m, g, w_0, w_2
 
@@ -116,7 +117,7 @@ def _log_likelihood(curves: Curves, m: Array, g: Array, w: Array) -> Array:
     for i in range(m.size):
         for j in range(g.size):
             mixed = w @ np.stack([curves.none, usual[i], large[i, j]])
-            values[i, j] = np.log(mixed).sum(axis=2)
+            values[i, j] = np.log(np.maximum(mixed, _TINY)).sum(axis=2)
     return values + float(curves.most.sum())
 
 
