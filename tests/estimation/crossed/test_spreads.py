@@ -178,3 +178,12 @@ def test_factors_of_one_size_of_the_actions_give_the_evidence_of_others(odd: Hie
     values = near.along_actions(terms, np.array([0.2, 0.4]))
     exact = [near.given(terms, a).mixture for a in (0.2, 0.4)]
     assert values[1] - values[0] == pytest.approx(exact[1] - exact[0], abs=0.3)
+
+
+def test_evidence_of_any_size_is_averaged(odd: HierOPO) -> None:
+    moments = moments_of(odd)
+    one = integrate_crossed(moments)
+    mixed = mixed_spreads(moments, one.shapes, (0.1, 0.5, 0.8), 1.0)
+    assert mixed is not None
+    both = _averaged(one, mixed._replace(log_odds=5_000.0))
+    np.testing.assert_array_equal(both.weights, mixed.weights)

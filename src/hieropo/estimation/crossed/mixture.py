@@ -701,7 +701,7 @@ def _with_mixtures(
 
 def _averaged_with_kinds(one: CrossedHierarchies, kinds: MixedKinds, *, asked: bool) -> CrossedHierarchies:
     """Put hierarchies of one kind and of several side by side; where kinds were asked for, several alone."""
-    share = 0.0 if asked else float(1 / (1 + np.exp(kinds.log_odds)))
+    share = 0.0 if asked else float(np.exp(-np.logaddexp(0.0, kinds.log_odds)))
     kept = len(one) if share > _SMALLEST else 0
     share, n = share if kept else 0.0, kinds.weights.size
 
@@ -724,7 +724,7 @@ def _averaged_with_kinds(one: CrossedHierarchies, kinds: MixedKinds, *, asked: b
 
 def _averaged(one: CrossedHierarchies, mixed: MixedSpreads) -> CrossedHierarchies:
     """Put the hierarchies of both side by side, with weights by their evidence; those of no weight are left out."""
-    share = float(1 / (1 + np.exp(mixed.log_odds)))
+    share = float(np.exp(-np.logaddexp(0.0, mixed.log_odds)))
     kept = slice(0, len(one) if share > _SMALLEST else 0)
     share, n = share if kept.stop else 0.0, mixed.weights.size
 
