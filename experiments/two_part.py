@@ -144,7 +144,7 @@ def one_fit(log: Log, truth: Array, permuted: Array, likelihood: Any) -> Fit:
     silent = HierOPO(logging="random", likelihood=likelihood).fit(log.table(permuted), **ROLES)
     nothing = silent.evaluate(log.table(permuted), propensities="none", compare=False, randomise=False)
     nothing = nothing.model.difference
-    return Fit(*judgement, nothing.low <= 0 <= nothing.high)
+    return Fit(*judgement[:5], nothing.low <= 0 <= nothing.high)
 
 
 def one_run(name: str, seed: int) -> Run:
