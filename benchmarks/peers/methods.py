@@ -35,10 +35,7 @@ class Tool:
 
 
 TOOLS = {
-    "hieropo": Tool(
-        "with_hieropo", {OURS: "Default", "HierOPO, spreads='auto'": "Spreads"}, None, "hieropo",
-        "hieropo.learners.hieropo", slow=("HierOPO, spreads='auto'",),
-    ),
+    "hieropo": Tool("with_hieropo", {OURS: "Default"}, None, "hieropo", "hieropo.learners.hieropo"),
     "numpy": Tool("with_numpy", {"James-Stein by action": "JamesStein"}, None, "numpy", "numpy"),
     "SQL (DuckDB)": Tool(
         "with_sql", {"SQL, best action for all": "BestForAll", "SQL, best mean of the task": "BestOfTask"},

@@ -12,12 +12,9 @@ from hieropo.features import embedding
 class Default:
     """HierOPO() as it comes; actions chosen at random were said to be so."""
 
-    def make(self) -> HierOPO:
-        return HierOPO(logging="random")
-
     def fit(self, log: Log) -> None:
         columns = {"task": "task", "action": "action", "reward": "reward", "context": list(log.columns)}
-        self.learner = self.make().fit(log.table, **columns)
+        self.learner = HierOPO(logging="random").fit(log.table, **columns)
 
     def choose(self, requests: Log) -> np.ndarray:
         return self.learner.predict(requests.table)
@@ -46,13 +43,6 @@ class Default:
         self.learner = load_learner(folder / "policy")
 
 
-class Spreads(Default):
-    """HierOPO with spreads of effects that differ between tasks, where the log says so."""
-
-    def make(self) -> HierOPO:
-        return HierOPO(logging="random", spreads="auto")
-
-
 class Movies:
     """HierOPO on the features of actions."""
 
@@ -65,15 +55,5 @@ class Movies:
         return self.learner.predict(requests.table, eligible="offered")
 
 
-class NoSpreads(Movies):
-    """Spreads are of the crossed prior, which has no features of actions."""
-
-    def fit(self, log: Log) -> None:
-        raise NotImplementedError("spreads need the crossed prior")
-
-
 if __name__ == "__main__":
-    run(
-        {"HierOPO": Default, "HierOPO, spreads='auto'": Spreads},
-        {"HierOPO": Movies, "HierOPO, spreads='auto'": NoSpreads},
-    )
+    run({"HierOPO": Default}, {"HierOPO": Movies})
