@@ -13,8 +13,9 @@ Value is the true gain in % of the oracle's gain over the incumbent, over all lo
 is the model's gain over the true gain, both summed over logs. "holds" is the share of logs in which the 95 % interval
 of the gain of all tasks together covers the truth; "tasks" is the share of tasks in which the 95 % interval of the gain
 of the task covers the truth. "harmed" is, of the changed tasks that the 5 % gate lets through, the share in which the
-policy is truly worse. "found" is the share of logs in which drift of interactions, or of levels, is detected. A seed
-gives the same figures with any number of processes.
+policy is truly worse. "found" is the share of logs in which drift of interactions, of levels, or of actions in all
+tasks alike, is detected: its Bayes factor is above 10. "averaged" is the share of logs in which the model averages
+over a walk and none: a Bayes factor between 1 and 10. A seed gives the same figures with any number of processes.
 """
 
 import os
@@ -103,7 +104,8 @@ class Fit(NamedTuple):
     tasks: float
     harmed: int
     passed: int
-    found: tuple[bool, bool]
+    found: tuple[bool, bool, bool]
+    averaged: bool
 
 
 class Run(NamedTuple):
@@ -180,9 +182,20 @@ def one_fit(world: World, log: Log, x: Array, drift: Any) -> Fit:
         through = through[np.asarray(evaluation.keys.locate(tasks))]
         fleet = claim.low - 1e-12 <= gain <= claim.high + 1e-12
         harmed, passed = int((gains[through] < -1e-12).sum()), int(through.sum())
-    found = learner.drift_
-    moving = (False, False) if found is None else (found.kappa > 0, found.eta > 0)
-    return Fit(gain, claimed, fleet, float(held.mean()), harmed, passed, moving)
+    drift_found, averaged = found_walks(learner.drift_)
+    return Fit(gain, claimed, fleet, float(held.mean()), harmed, passed, drift_found, averaged=averaged)
+
+
+def found_walks(drift: Any) -> tuple[tuple[bool, bool, bool], bool]:
+    """Return which walks are clear: of interactions, levels and actions; and whether another is averaged over."""
+    if drift is None:
+        return (False, False, False), False
+    rates = drift.kappa, drift.eta, drift.zeta
+    odds = drift.log_odds, drift.level_log_odds, drift.action_log_odds
+    clear = tuple(rate > 0 and one > np.log(10) for rate, one in zip(rates, odds, strict=True))
+    return (clear[0], clear[1], clear[2]), any(
+        rate > 0 and not one for rate, one in zip(rates, clear, strict=True)
+    )
 
 
 def one_run(name: str, seed: int) -> Run:
@@ -202,12 +215,14 @@ def row(name: str, runs: list[Run]) -> dict[str, str]:
     """Figures of a world by the names of their columns."""
     best = np.array([run.best for run in runs])
     lead = 100 * np.array([run.auto.gain - run.none.gain for run in runs]) / best.mean()
-    of_interactions, of_levels = (share([run.auto.found[k] for run in runs]) for k in (0, 1))
+    of_interactions, of_levels, of_actions = (share([run.auto.found[k] for run in runs]) for k in (0, 1, 2))
     figures = {
         "world": WORLDS[name].words,
         "logs": str(len(runs)),
         "found: interactions, %": of_interactions,
         "found: levels, %": of_levels,
+        "found: actions, %": of_actions,
+        "averaged, %": share([run.auto.averaged for run in runs]),
     }
     for words, fits in (("None", [run.none for run in runs]), ("auto", [run.auto for run in runs])):
         gains, claimed = np.array([fit.gain for fit in fits]), np.array([fit.claimed for fit in fits])

@@ -17,14 +17,22 @@ WEEK = 7 * 86_400
 
 
 def a_log(
-    seed: int = 0, *, move: float = 0.8, rows: int = 80, tasks: int = 25, dates: bool = False
+    seed: int = 0,
+    *,
+    move: float = 0.8,
+    rows: int = 80,
+    tasks: int = 25,
+    dates: bool = False,
+    alike: float = 0.0,
 ) -> pa.Table:
-    """Return a log whose interactions walk by a sd of ``move`` over its ten weeks."""
+    """Return a log whose interactions walk by a sd of ``move`` over its ten weeks, and actions by ``alike`` in all."""
     rng = np.random.default_rng([1609, seed])
     steps, n = 20, tasks * rows
     theta = 0.5 * rng.standard_normal((tasks, 1)) + 0.3 * rng.standard_normal((tasks, 3))
     path = theta + np.cumsum(move / steps**0.5 * rng.standard_normal((steps, tasks, 3)), axis=0)
     task, time, action = rng.integers(0, tasks, n), rng.random(n), rng.integers(0, 3, n)
+    if alike:
+        path = path + np.cumsum(alike / steps**0.5 * rng.standard_normal((steps, 1, 3)), axis=0)
     profit = 0.5 * (path[(time * steps).astype(int), task, action] + rng.standard_normal(n)) + 3.0
     when: Any = 10 * time
     if dates:
@@ -101,6 +109,51 @@ def test_a_log_without_drift_has_the_answer_of_before_to_the_bit() -> None:
     np.testing.assert_array_equal(auto.policy_.table.covs, none.policy_.table.covs)
     np.testing.assert_array_equal(auto.moments_.sums, none.moments_.sums)
     assert "The log does not show that coefficients drift in time." in auto.summary().note
+
+
+@pytest.fixture(scope="module")
+def alike() -> HierOPO:
+    return HierOPO(logging="random").fit(a_log(move=0.0, alike=0.8), **ROLES)
+
+
+def test_actions_that_walk_in_all_tasks_alike_have_a_common_error(alike: HierOPO) -> None:
+    drift = alike.drift_
+    assert drift is not None
+    assert drift.zeta > 0
+    assert drift.kappa == 0.0
+    assert 0.2 < drift.action_sd < 2.0
+    text = " ".join(alike.summary().note.split())
+    assert "Effects of actions in all tasks alike drift in time" in text
+    error = alike.hierarchy_.action_error
+    still = alike.posterior_.still
+    p = alike.moments_.unit_dim
+    np.testing.assert_allclose(alike.posterior_.task(0).cov, still.task(0).cov + error, rtol=1e-9)
+    np.testing.assert_allclose(
+        alike.policy_.table.covs[0, 1, 0], still.table().covs[0, 1, 0] + error[p, p], rtol=1e-9
+    )
+    vectors = np.ones((1, len(alike.moments_), 3)) * np.array([1.0, -1.0, 0.0])
+    more = next(part.total(vectors)[1] for part in alike.posterior_.parts())
+    less = next(part.total(vectors)[1] for part in still.parts())
+    total = vectors.sum(axis=1)
+    np.testing.assert_allclose(more, less + total @ error @ total.T, rtol=1e-9)
+    assert str(alike.explain(0))
+    assert alike.evaluate(a_log(move=0.0, alike=0.8)).model is not None
+
+
+def test_a_policy_on_disk_keeps_the_common_error(alike: HierOPO, tmp_path: Path) -> None:
+    saved = alike.save(tmp_path / "policy")
+    verify_policy(saved)
+    loaded = load_learner(saved)
+    assert loaded.drift_ == alike.drift_
+    np.testing.assert_array_equal(loaded.posterior_.table().covs, alike.posterior_.table().covs)
+    np.testing.assert_array_equal(loaded.hierarchy_.action_error, alike.hierarchy_.action_error)
+    more = a_log(1, rows=10)
+    renamed = pa.array(["d" if offer == "a" else offer for offer in more["offer"].to_pylist()])
+    with pytest.warns(HieropoWarning, match="coefficients of this policy drift"):
+        loaded.partial_fit(more.set_column(1, "offer", renamed))
+    assert loaded.hierarchy_.action_error.shape == (4, 4)
+    assert not loaded.hierarchy_.action_error[3].any()
+    np.testing.assert_array_equal(loaded.hierarchy_.action_error[:3, :3], alike.hierarchy_.action_error)
 
 
 def test_a_policy_on_disk_keeps_its_drift(fitted: HierOPO, tmp_path: Path) -> None:

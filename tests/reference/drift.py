@@ -80,3 +80,69 @@ def information(task: WalkingTask, start: Array, walk: Array, eta: float, action
         within = one.walk(walk) + one.start(start)
         cov[np.ix_(rows, rows)] += within - covariances @ np.linalg.solve(prior, covariances.T)
     return np.asarray(design.T @ np.linalg.solve(cov, design))
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Rows of all tasks whose actions walk in all tasks alike, by dense covariances over the rows.
+
+    An effect at the end is e_a (flat), and w_a,k is its change from period k to the next, the last to the end: rows of
+    period t have e_a - sum of w_a,k over k >= t, of Cov(w_a,k, w_b,k) = (zeta [a = b] + xi) W times the time from k on.
+    """
+
+    tasks: list[WalkingTask]
+    times: Array
+    actions: int
+
+    def of_tasks(self, start: Array, walk: Array, level: Array, eta: float) -> Array:
+        """Covariance of all rows given the effects of actions."""
+        blocks = [
+            task.errors()
+            + task.walk(walk)
+            + task.start(start)
+            + task.x @ level @ task.x.T
+            + task.level(0.0, eta)
+            for task in self.tasks
+        ]
+        n = sum(map(len, blocks))
+        cov, at = np.zeros((n, n)), 0
+        for block in blocks:
+            cov[at : at + len(block), at : at + len(block)] = block
+            at += len(block)
+        return cov
+
+    def design(self) -> Array:
+        """Features (n, K T p) of each row at its action and period."""
+        p, T = self.tasks[0].x.shape[1], len(self.times)
+        rows = []
+        for task in self.tasks:
+            of_task = np.zeros((len(task.x), self.actions, T, p))
+            period = np.searchsorted(self.times - self.times[0], task.since)
+            of_task[np.arange(len(task.x)), task.action, period] = task.x
+            rows.append(of_task.reshape(len(task.x), -1))
+        return np.concatenate(rows)
+
+    def ends(self) -> Array:
+        """Features (n, K p) of each row at its action."""
+        p, T = self.tasks[0].x.shape[1], len(self.times)
+        design = self.design()
+        return design.reshape(len(design), self.actions, T, p).sum(axis=2).reshape(len(design), -1)
+
+    def path(self, walk: Array, zeta: float, xi: float) -> Array:
+        """Covariance (K T p, K T p) of the path less its end."""
+        T = len(self.times)
+        left = self.tasks[0].end + self.times[0] - self.times
+        rates = zeta * np.eye(self.actions) + xi
+        return np.einsum("ab,tu,ij->atibuj", rates, np.minimum.outer(left, left), walk).reshape(
+            self.actions * T * len(walk), -1
+        )
+
+
+def given_flat(reward: Array, cov: Array, design: Array) -> tuple[Array, Array, float, float]:
+    """Mean and covariance of flat coefficients, the square they leave, and log|cov| + log|design' cov^-1 design|."""
+    whitened = np.linalg.solve(cov, design)
+    information = design.T @ whitened
+    mean = np.linalg.solve(information, whitened.T @ reward)
+    left = reward - design @ mean
+    log_det = np.linalg.slogdet(cov)[1] + np.linalg.slogdet(information)[1]
+    return mean, np.linalg.inv(information), float(left @ np.linalg.solve(cov, left)), float(log_det)

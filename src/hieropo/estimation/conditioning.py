@@ -6,6 +6,7 @@ from hieropo.errors import UnknownTaskError
 from hieropo.estimation.crossed.in_shards import condition_with_crossed
 from hieropo.estimation.crossed.mixture import CrossedHierarchies
 from hieropo.estimation.crossed.two_part import TwoPartHierarchies, TwoPartPosterior
+from hieropo.estimation.crossed.walking import WalkingHierarchies, WalkingMixture
 from hieropo.estimation.hyper.uncertainty import HyperUncertainty, condition_with
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.crossed.task_noise import moments_of_log
@@ -30,6 +31,8 @@ def condition_learned(
         return condition_with(moments, hierarchy, hyper_uncertainty)
     if isinstance(hierarchy, TwoPartHierarchies):
         return TwoPartPosterior(moments, hierarchy)
+    if isinstance(hierarchy, WalkingHierarchies):
+        return WalkingMixture(moments, hierarchy)
     return condition_with_crossed(moments, hierarchy)
 
 

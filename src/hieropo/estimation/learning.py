@@ -16,6 +16,7 @@ from hieropo.estimation.crossed.mixture import (
     SpreadsSetting,
     integrate_crossed,
 )
+from hieropo.estimation.crossed.shapes import Shapes
 from hieropo.estimation.crossed.short_logs import noise_identified
 from hieropo.estimation.crossed.two_part import integrate_two_part
 from hieropo.estimation.hyper.uncertainty import HyperUncertainty, Learned, Uncertainty, condition_with, learn
@@ -60,7 +61,8 @@ def _quoted(choices: Any) -> str:
 class Settings:
     """The user's settings of the hierarchy; see :class:`learners.HierOPO`. ``mu`` is that of :class:`OracleOPO`.
 
-    ``equal_noise`` keeps the noise of all tasks equal: of rows that share a cause no other noise is derived.
+    ``equal_noise`` keeps the noise of all tasks equal: of rows that share a cause no other noise is derived. ``shapes``
+    are relative sizes of coefficients and noise under the crossed prior, where they are known from a fit before.
     """
 
     task_cov: Any
@@ -74,6 +76,7 @@ class Settings:
     drift: DriftSetting = "auto"
     equal_noise: bool = False
     likelihood: str = "gaussian"
+    shapes: Shapes | None = None
 
     def check(self) -> None:
         """Raise InputError for an unknown choice, before a long pass over a log.
@@ -374,6 +377,7 @@ def learning(
             return Learning(two_part, condition_learned(moments, two_part, None))
         hierarchies = integrate_crossed(
             moments,
+            settings.shapes,
             levels=levels,
             metadata=metadata,
             similar=similar,

@@ -1,15 +1,21 @@
 """Drift in a fit: where it is looked for, and the fit to rows as they count at the end of the log."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+from hieropo._utils.arrays import Array
 from hieropo._utils.progress import say
 from hieropo.errors import warn
+from hieropo.estimation.conditioning import condition_learned
 from hieropo.estimation.crossed.drift import Constant, Drift, Still, learn_drift
 from hieropo.estimation.crossed.mixture import CrossedHierarchies
+from hieropo.estimation.crossed.shapes import Shapes
 from hieropo.estimation.crossed.two_part import TwoPartHierarchies
+from hieropo.estimation.crossed.walking import WalkingHierarchies, with_actions
 from hieropo.estimation.learning import Learning, Settings
 from hieropo.estimation.sites import SiteRule
+from hieropo.features.maps import FeatureMap, action_positions
 from hieropo.learners.further_reads import FurtherReads
 from hieropo.logging_policy.incumbents import uses_choices
 from hieropo.moments.statistics import Moments
@@ -32,7 +38,7 @@ def followed(
     settings: Settings,
     reads: FurtherReads,
     sites: SiteRule | None,
-    learn: Callable[[Moments], Learning],
+    learn: Callable[[Moments, Shapes | None], Learning],
 ) -> Followed:
     """Return a fit to rows as they count at the end of the log; the fit as it is where nothing moves.
 
@@ -48,10 +54,10 @@ def followed(
     sites : SiteRule or None
         Of a likelihood that is not Gaussian.
     learn : callable
-        Returns the fit to other moments.
+        Returns the fit to other moments, with relative sizes of coefficients where these are known.
     """
     if reads.drift is not None:
-        return Followed(learned, moments, reads.drift, "")
+        return Followed(_with_error(learned, moments, reads.action_error), moments, reads.drift, "")
     still_because = _still_because(roles, learned, settings, reads, sites)
     if still_because or reads.periods is None:
         return Followed(learned, moments, None, still_because)
@@ -60,11 +66,34 @@ def followed(
         return Followed(learned, moments, None, "times")
     say("Learning how coefficients move in time ...")
     constant = Constant.of(moments, learned.posterior)
-    drift = learn_drift(moments, periods, constant)
+    drift, actions = learn_drift(moments, periods, constant)
     if not drift.present:
         return Followed(learned, moments, drift, "")
-    at_end = constant.at_end(moments, periods, drift)
-    return Followed(learn(at_end), at_end, drift, "")
+    at_end = constant.at_end(moments, periods, drift, actions)
+    error = None if actions is None else constant.noise * actions.error
+    hierarchy: Any = (
+        learned.hierarchy
+    )  # W is proportional to M, and so is the covariance of interactions at the end
+    ended = learn(at_end, hierarchy.shapes if moments.unit_dim > 1 else None)
+    return Followed(_with_error(ended, at_end, error), at_end, drift, "")
+
+
+def _with_error(learned: Learning, moments: Moments, error: Array | None) -> Learning:
+    """Return a fit to rows of the end, with the error (K p, K p) of the path of actions."""
+    if error is None:
+        return learned
+    assert isinstance(learned.hierarchy, CrossedHierarchies)
+    hierarchy = WalkingHierarchies.of(learned.hierarchy, error)
+    return replace(learned, hierarchy=hierarchy, posterior=condition_learned(moments, hierarchy, None))
+
+
+def error_so_far(hierarchy: Any, before: FeatureMap, features: FeatureMap) -> Array | None:
+    """Return the error of the path of actions of a fit to which rows are added, for a map with new actions."""
+    if not isinstance(hierarchy, WalkingHierarchies):
+        return None
+    return with_actions(
+        hierarchy.action_error, action_positions(features, before), len(features.actions or ())
+    )
 
 
 def _still_because(

@@ -233,7 +233,7 @@ class LearnsFromMoments(Fitted, Estimator):
             findings += raise_or_warn(of_learning(moments, features, roles, learned, self._collected))
         learned, moments, drift, self._still_because = followed(
             learned, moments, roles, settings, reads, sites,
-            lambda at_end: self.learned_from(at_end, features, task_levels, settings),
+            lambda end, shapes: self.learned_from(end, features, task_levels, replace(settings, shapes=shapes)),
         )  # fmt: skip
         posterior = learned.posterior
         policy = LCBPolicy(

@@ -13,6 +13,7 @@ from hieropo._utils.packed import packed_size, unpack
 from hieropo._utils.text import Report, counted, paragraph, resolved, table
 from hieropo._utils.ties import ordered
 from hieropo.errors import InputError, NumericalError
+from hieropo.estimation.crossed.action_walks import CLEAR
 from hieropo.estimation.crossed.drift import Drift, Still
 from hieropo.estimation.crossed.mixture import (
     CrossedHierarchies,
@@ -740,18 +741,30 @@ def drift_note(drift: Drift | None, because: Still, time: str | None) -> str:
         )
         of_column = "" if drift.unit else f" in units of column {time!r}"
         texts.append(
-            f"Effects of actions in single tasks drift in time (log Bayes factor {drift.log_odds:.1f}). In a task and "
-            f"action with a typical number of rows, a row counts half at an age of {half} (95 % interval: {low} to "
-            f"{high}){of_column}. Coefficients and choices are those at the end of the log. Where the effect of an "
-            "action drifts in all tasks alike, intervals of gains summed over tasks are too narrow."
+            f"{_walk('Effects of actions in single tasks', drift.log_odds)} In a task and action with a typical "
+            f"number of rows, a row counts half at an age of {half} (95 % interval: {low} to {high}){of_column}. "
+            "Coefficients and choices are those at the end of the log."
+        )
+    if drift.zeta > 0.0:
+        texts.append(
+            f"{_walk('Effects of actions in all tasks alike', drift.action_log_odds)} Over the log they change by a "
+            f"standard deviation of {drift.action_sd:.2g} times that of the noise. Coefficients and choices are those "
+            "at the end of the log, and intervals contain the error of this drift."
         )
     if drift.eta > 0.0:
         texts.append(
-            f"Levels of tasks drift in time (log Bayes factor {drift.level_log_odds:.1f}), and this drift is "
-            "subtracted from the rewards. Intervals of gains remain valid; those of the value of a policy are too "
-            "narrow."
+            f"{_walk('Levels of tasks', drift.level_log_odds)} This drift is subtracted from the rewards. Intervals of "
+            "gains remain valid; those of the value of a policy are too narrow."
         )
     return " ".join(texts)
+
+
+def _walk(coefficients: str, log_odds: float) -> str:
+    """Return a sentence on the evidence that coefficients drift."""
+    if log_odds > CLEAR:
+        return f"{coefficients} drift in time (log Bayes factor {log_odds:.1f})."
+    probability = 1 / (1 + np.exp(-log_odds))
+    return f"{coefficients} may drift in time (probability {probability:.2f}): the fit averages over drift and none."
 
 
 _STILL = {

@@ -23,7 +23,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from hieropo._utils.arrays import Array, Codes
-from hieropo._utils.packed import pack, unpack
+from hieropo._utils.packed import pack, packed_size, unpack
 from hieropo.moments.statistics import Moments
 
 _PIECE = 2**22  # doubles of one array while tasks are worked on
@@ -73,28 +73,58 @@ class PeriodSums:
         """Return the sums of some tasks."""
         return replace(self, sums=self.sums[tasks])
 
+    def less(self, coefficients: Array) -> Self:
+        """Return the sums for rewards less phi' c of their action and period, c (K, T, p) or (K, 1, p)."""
+        p, c = self.dim, np.broadcast_to(coefficients, (*self.sums.shape[1:3], self.dim))
+        at = unpack(np.arange(packed_size(p + 2)), p + 2)  # places of z z' among the packed sums
+        sums = self.sums.copy()
+        cross = sums[..., at[:p, p]]
+        fits = np.einsum("mktij,ktj->mkti", sums[..., at[:p, :p]], c)
+        sums[..., at[:p, p]] = cross - fits
+        sums[..., at[p, p]] += ((fits - 2.0 * cross) * c).sum(axis=-1)
+        sums[..., at[p, p + 1]] -= (sums[..., at[:p, p + 1]] * c).sum(axis=-1)
+        return replace(self, sums=sums)
+
+    def together(self, index: Codes) -> Self:
+        """Return the sums of fewer periods; ``index`` (T,) is the one each is in, from 0 by 1."""
+        first = np.flatnonzero(np.diff(index, prepend=-1))
+        if first.size == index.size:
+            return self
+        rows = self.rows
+        times = np.add.reduceat(rows * self.times, first) / np.add.reduceat(rows, first)
+        return replace(self, sums=np.add.reduceat(self.sums, first, axis=2), times=times)
+
     def times_precision(self, precision: Array) -> Self:
         """Return the sums of rows of the precisions (m,) of their tasks."""
         return replace(self, sums=self.sums * precision[:, None, None, None])
 
-    def pieces(self) -> list[slice]:
-        """Return slices of tasks that are worked on together."""
+    def pieces(self, *, paths: bool = False) -> list[slice]:
+        """Return slices of tasks that are worked on together; ``paths`` as :meth:`UnitFactors.at_start` has it."""
         m, K, T = self.sums.shape[:3]
-        step = max(int(_PIECE / (K * (T + 1 + self.dim) ** 2)), 1)
+        columns = self.dim * T if paths else T
+        step = max(int(_PIECE / (K * (columns + 1 + self.dim) ** 2)), 1)
         return [slice(first, min(first + step, m)) for first in range(0, m, step)]
+
+
+class _Columns(NamedTuple):
+    """Columns that a filter carries beside the reward: ``width`` of z = (phi, r, 1), in each period or in all."""
+
+    width: int
+    of_z: slice
+    by_period: bool = True
 
 
 class UnitFactors(NamedTuple):
     """Information of the rows of units about their coefficients at one end of the log, the walk integrated out.
 
-    Column 0 of ``scores`` and ``products`` is the reward, column t the level of period t; or column 1 that of all
-    periods, where levels do not move.
+    Column 0 of ``scores`` and ``products`` is the reward. The next C are the levels of the T periods; or the level of
+    all periods, where levels do not move; or the p features in each of the T periods.
 
     Attributes
     ----------
     information : (m, K, p, p) array
-    scores : (m, K, p, 1 + T) array
-    products : (m, K, 1 + T, 1 + T) array
+    scores : (m, K, p, 1 + C) array
+    products : (m, K, 1 + C, 1 + C) array
     log_det : (m, K) array
         Log determinant of the covariance of the rows over that of independent rows, given the coefficients.
     """
@@ -105,7 +135,7 @@ class UnitFactors(NamedTuple):
     log_det: Array
 
     @classmethod
-    def at_start(cls, periods: PeriodSums, noise_ratio: Array, walk: Array) -> Self:
+    def at_start(cls, periods: PeriodSums, noise_ratio: Array, walk: Array, *, paths: bool = False) -> Self:
         """Return the information about the coefficients in the first period, by a filter from the end.
 
         Parameters
@@ -115,11 +145,13 @@ class UnitFactors(NamedTuple):
             Noise variances of rows over sigma^2.
         walk : (p, p) array
             A root of kappa W.
+        paths : bool
+            True for the features in each period in place of the levels.
         """
-        order = np.arange(len(periods.times))[::-1]
-        return cls._filtered(
-            periods, order, -np.diff(periods.since[order], append=0.0), noise_ratio, walk, None
-        )
+        order, p = np.arange(len(periods.times))[::-1], periods.dim
+        columns = _Columns(p, slice(0, p)) if paths else _Columns(1, slice(p + 1, p + 2))
+        gaps = -np.diff(periods.since[order], append=0.0)
+        return cls._filtered(periods, order, gaps, noise_ratio, walk, None, columns)
 
     @classmethod
     def at_end(
@@ -136,9 +168,8 @@ class UnitFactors(NamedTuple):
         """
         order = np.arange(len(periods.times))
         gaps = np.diff(periods.times, append=periods.end)
-        factors = cls._filtered(
-            periods, order, gaps, noise_ratio, walk, _regular_inverse(start), one_level=one_level
-        )
+        columns = _Columns(1, slice(periods.dim + 1, periods.dim + 2), by_period=not one_level)
+        factors = cls._filtered(periods, order, gaps, noise_ratio, walk, _regular_inverse(start), columns)
         at_end = start + periods.span * walk @ walk.T
         log_det = np.linalg.slogdet(start)[1] - np.linalg.slogdet(at_end)[1]
         information = factors.information - _regular_inverse(at_end)
@@ -157,33 +188,33 @@ class UnitFactors(NamedTuple):
         noise_ratio: Array,
         walk: Array,
         first: Array | None,
-        *,
-        one_level: bool = False,
+        columns: "_Columns",
     ) -> Self:
         """Filter the periods in some order; after each, coefficients walk for a time. ``first``: prior information."""
         p, (m, K, T) = periods.dim, periods.sums.shape[:3]
-        T = 1 if one_level else T
+        C, of_z = columns.width * (T if columns.by_period else 1), columns.of_z
         units = m * K
-        information, scores = np.zeros((units, p, p)), np.zeros((units, p, 1 + T))
+        information, scores = np.zeros((units, p, p)), np.zeros((units, p, 1 + C))
         if first is not None:
             information += first
-        products, log_det = np.zeros((units, 1 + T, 1 + T)), np.zeros(units)
+        products, log_det = np.zeros((units, 1 + C, 1 + C)), np.zeros(units)
         for t, gap in zip(order.tolist(), gaps.tolist(), strict=True):
             S = unpack(periods.sums[:, :, t] / noise_ratio[:, t, None], p + 2).reshape(units, p + 2, p + 2)
             information += S[:, :p, :p]
             scores[:, :, 0] += S[:, :p, p]
-            column = 1 if one_level else 1 + t
-            scores[:, :, column] += S[:, :p, p + 1]
+            first_column = 1 + columns.width * (t if columns.by_period else 0)
+            some = slice(first_column, first_column + columns.width)
+            scores[:, :, some] += S[:, :p, of_z]
             products[:, 0, 0] += S[:, p, p]
-            products[:, column, column] += S[:, p + 1, p + 1]
-            products[:, 0, column] += S[:, p, p + 1]
-            products[:, column, 0] += S[:, p, p + 1]
+            products[:, some, some] += S[:, of_z, of_z]
+            products[:, 0, some] += S[:, p, of_z]
+            products[:, some, 0] += S[:, of_z, p]
             if gap > 0.0 and walk.any():
                 log_det += _step(information, scores, products, np.sqrt(gap) * walk)
         shape = m, K
         return cls(
-            information.reshape(*shape, p, p), scores.reshape(*shape, p, 1 + T),
-            products.reshape(*shape, 1 + T, 1 + T), log_det.reshape(shape),
+            information.reshape(*shape, p, p), scores.reshape(*shape, p, 1 + C),
+            products.reshape(*shape, 1 + C, 1 + C), log_det.reshape(shape),
         )  # fmt: skip
 
     def less(self, level: Array) -> Self:
@@ -300,7 +331,7 @@ class Walks:
         ``precision`` (m,) are the precisions of the rows of tasks, which the moments do not have.
         """
         sums, log_precision = np.empty_like(moments.sums), moments.log_precision.copy()
-        constant = _constant(moments)
+        constant = nearest_constant(moments)
         for piece in periods.pieces():
             of_task = precision[piece, None, None, None]
             joint, log_det = self._of_tasks(periods.at(piece).times_precision(precision[piece]), constant)
@@ -315,7 +346,7 @@ class Walks:
     def _of_tasks(self, periods: PeriodSums, constant: Array) -> tuple[Array, Array]:
         """Return sums of z z' (m, K, p + 2, p + 2) over the noise, and log determinants (m, K)."""
         from_center = UnitFactors.at_end(
-            replace(periods, sums=_less(periods.sums, self.center)),
+            periods.less(self.center[:, None]),
             self.noise_ratio[:, None] * self.period_noise,
             self.walk,
             self.start,
@@ -349,16 +380,7 @@ class Walks:
         return joint, log_det
 
 
-def _less(sums: Array, center: Array) -> Array:
-    """Return packed sums (m, K, T, q) of z = (phi, r - c_a' phi, 1) from those of z = (phi, r, 1)."""
-    p = center.shape[1]
-    S = unpack(sums, p + 2).reshape(*sums.shape[:-1], p + 2, p + 2).copy()
-    S[..., p, :] -= np.einsum("kp,mktpj->mktj", center, S[..., :p, :])
-    S[..., :, p] -= np.einsum("kp,mktjp->mktj", center, S[..., :, :p])
-    return pack(S)
-
-
-def _constant(moments: Moments) -> Array:
+def nearest_constant(moments: Moments) -> Array:
     """Return coefficients (p,) of the features that come nearest to a constant 1: exact with an intercept."""
     p = moments.unit_dim
     total = unpack(moments.unit_sums.sum(axis=0)[None], p + 2)[0]

@@ -18,6 +18,7 @@ from hieropo._utils.packed import pack
 from hieropo.errors import ArtifactError, NumericalError
 from hieropo.estimation.crossed.mixture import CrossedHierarchies
 from hieropo.estimation.crossed.two_part import TwoPartHierarchies
+from hieropo.estimation.crossed.walking import WalkingHierarchies
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.crossed.task_noise import TaskNoise
 from hieropo.model.gaussian import Gaussian
@@ -29,6 +30,7 @@ from hieropo.rows.keys import Keys
 AnyHierarchy = Hierarchy | CrossedHierarchies | CrossedHierarchy
 _CROSSED: dict[str, type[CrossedHierarchies] | type[CrossedHierarchy]] = {
     "crossed": CrossedHierarchies, "crossed given": CrossedHierarchy, "two-part": TwoPartHierarchies,
+    "crossed walking": WalkingHierarchies,
 }  # fmt: skip
 
 

@@ -8,8 +8,15 @@ them, rewards are normal. Given kappa, eta and M_0, a share of the M of that fit
 up to a constant: c the squares of all rewards about beta with the covariance V, and the noise variance at its mode.
 
 The standard deviations that the walks gain over the log, in units of the noise, are a priori 0 with probability 1/2
-each, else half-Cauchy (scale 1). A walk is taken as 0 unless the log of the ratio of its evidence to that without it,
-averaged over all else, is above log 10. Else its standard deviation is the posterior mean.
+each, else half-Cauchy (scale 1). Odds are the ratio of the evidence for a walk to that without it, averaged over all
+else. A walk is taken as 0 where they are at most 1. Where they are above 10, the standard deviation is its posterior
+mean. Between the two, the rate is that of the walk times its probability. The covariance of coefficients at the end is
+a Schur complement of one that is linear in the rate, and so concave: it is at least the mean of that with and without
+the walk.
+
+Effects of actions that walk in all tasks alike (:mod:`action_walks`) are looked for first, as if nothing else moved.
+Where they do, their mean path is subtracted from the rewards, the walks of tasks are learned from what is left, and the
+evidence for the walk of actions is taken again, given these.
 
 Noise that changes in time looks like a walk, whose variance grows. So where a walk is found, the noise variances of
 periods may be alike, have a trend, or be free, as the residuals of the fit without drift show them; both sides of the
@@ -17,7 +24,7 @@ ratio are sums over these three, the last two with Schwarz's penalty, and the be
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -25,23 +32,26 @@ from scipy.special import logsumexp
 
 from hieropo._utils.arrays import Array
 from hieropo._utils.packed import triangle, unpack
+from hieropo.estimation.crossed.action_walks import ActionWalk, TaskModel, learn_action_walk, share_of_walk
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.steps import upper_factor
-from hieropo.moments.periods import PeriodSums, TaskSystems, UnitFactors, Walks
+from hieropo.moments.periods import PeriodSums, TaskSystems, UnitFactors, Walks, nearest_constant
 from hieropo.moments.statistics import Moments
 
 DriftSetting = Literal["auto"] | None
 Still = Literal[
     "", "not asked", "prior", "choices", "groups", "clusters", "likelihood", "precision", "moments", "times"
 ]
-_ODDS = float(np.log(10.0))
+_POSSIBLE = 0.0  # log odds from which a walk is averaged with none
 _UNITS, _FEWEST = 2_000, 60  # coefficients, and tasks at least, that the walks are learned from
 _LOG_STEP = float(np.log(2.0)) / 2
 _NODES = np.exp(_LOG_STEP * np.arange(-8, 4, 2))  # of the standard deviation over the log, from 1/16 to 2
 _FINE = np.exp(_LOG_STEP * np.arange(-3, 4) * 0.75)  # the same about the best of them
+_ACTION_NODES = np.exp(2.0 * _LOG_STEP * np.arange(-8, 2))  # the same of actions, which all tasks tell
 _LEAST, _ROUNDING = 1e-3, 1e-12
 _NORMAL = 1.96
 _SHARES = np.array([0.05, 0.3, 1.0])  # M_0 in units of M without drift
+_WORDS = {np.inf: "inf", -np.inf: "-inf"}  # JSON has no such numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +74,13 @@ class Drift:
         Noise variance of the rows of each period over that of all.
     unit : str
         That of times: "" for numbers, else as numpy has it, such as "us".
+    zeta : float
+        Variance that the effect of an action gains in one unit of time in all tasks alike, as kappa; 0 where it does
+        not move.
+    action_log_odds : float
+        Log of the ratio of the evidence for that walk to that without it; -inf where it was not looked for.
+    action_sd : float
+        Its standard deviation from the first period to the end, in units of the noise.
     """
 
     kappa: float
@@ -76,21 +93,38 @@ class Drift:
     start: float = 1.0
     period_noise: tuple[float, ...] = ()
     unit: str = ""
+    zeta: float = 0.0
+    action_log_odds: float = -np.inf
+    action_sd: float = 0.0
 
     @property
     def present(self) -> bool:
         """True where something moves."""
-        return self.kappa > 0.0 or self.eta > 0.0
+        return self.kappa > 0.0 or self.eta > 0.0 or self.zeta > 0.0
+
+    def noise_of(self, periods: PeriodSums) -> Array:
+        """Return the noise variances (T,) of periods, 1 where they were not learned."""
+        return np.array(self.period_noise) if self.period_noise else np.ones(periods.times.size)
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON's types, from which :meth:`from_dict` makes the same value."""
         values = {**asdict(self), "period_noise": list(self.period_noise)}
-        return {name: None if value == np.inf else value for name, value in values.items()}
+        return {
+            name: _WORDS.get(value, value) if isinstance(value, float) else value
+            for name, value in values.items()
+        }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Read what :meth:`to_dict` wrote."""
-        parts: dict[str, Any] = {name: np.inf if value is None else value for name, value in values.items()}
+        numbers = {
+            None: np.inf,
+            **{word: number for number, word in _WORDS.items()},
+        }  # None is of earlier files
+        parts: dict[str, Any] = {
+            name: value if isinstance(value, list) else numbers.get(value, value)
+            for name, value in values.items()
+        }
         return cls(**{**parts, "period_noise": tuple(values["period_noise"])})
 
 
@@ -167,18 +201,64 @@ class Constant:
         of_periods = (of_task * square / self.noise_ratio[:, None]).sum(axis=(0, 1)) / rows
         return np.array([of_periods / (rows @ of_periods / rows.sum()), rows])
 
-    def at_end(self, moments: Moments, periods: PeriodSums, drift: Drift) -> Moments:
+    @property
+    def noise(self) -> float:
+        """The noise variance that is the unit of all others."""
+        return float(np.exp(np.mean(np.log(self.fit.hierarchy.noise_var))))
+
+    def at_end(
+        self, moments: Moments, periods: PeriodSums, drift: Drift, actions: ActionWalk | None = None
+    ) -> Moments:
         """Return the moments of rows as they count at the end of a log."""
         walk = upper_factor(drift.kappa * self.walk)[0]
+        center = self.center
+        if actions is not None:
+            center, periods = actions.end, periods.less(actions.before)
         walks = Walks(
-            self.center, drift.start * self.interaction, walk, self.level_var, drift.eta, self.noise_ratio,
-            np.array(drift.period_noise),
+            center, drift.start * self.interaction, walk, self.level_var, drift.eta, self.noise_ratio,
+            drift.noise_of(periods),
         )  # fmt: skip
         return walks.at_end(moments, periods, self.precision)
 
+    def walk_of_actions(self, moments: Moments, periods: PeriodSums, drift: Drift) -> ActionWalk | None:
+        """Return the walk of actions, given those of tasks; None where there are too many actions and columns."""
+        tasks = TaskModel(
+            drift.start * self.interaction, upper_factor(drift.kappa * self.walk)[0], self.level, drift.eta,
+            self.noise_ratio[:, None] * drift.noise_of(periods), nearest_constant(moments),
+        )  # fmt: skip
+        return learn_action_walk(
+            periods.times_precision(self.precision), self.walk, tasks, _axis(_ACTION_NODES, 2.0),
+            _axis(_ACTION_NODES[::2], 4.0), float(moments.rows.sum()),
+        )  # fmt: skip
 
-def learn_drift(moments: Moments, periods: PeriodSums, constant: Constant) -> Drift:
-    """Return the walks that a log shows.
+
+class LearnedDrift(NamedTuple):
+    """The walks that a log shows; that of actions, or None where they do not move in all tasks alike."""
+
+    drift: Drift
+    actions: ActionWalk | None
+
+
+def learn_drift(moments: Moments, periods: PeriodSums, constant: Constant) -> LearnedDrift:
+    """Return the walks that a log shows; parameters are those of :func:`learn_task_walks`."""
+    actions = constant.walk_of_actions(moments, periods, Drift(0.0, 0.0, -np.inf, -np.inf))
+    if actions is None:
+        return LearnedDrift(learn_task_walks(moments, periods, constant), None)
+    if actions.log_odds > _POSSIBLE:
+        drift = learn_task_walks(moments, periods.less(actions.before), constant)
+        if drift.present:
+            again = constant.walk_of_actions(moments, periods, drift)
+            assert again is not None
+            actions = again
+    odds = actions.log_odds
+    if odds <= _POSSIBLE:
+        return LearnedDrift(replace(learn_task_walks(moments, periods, constant), action_log_odds=odds), None)
+    sd = float(np.sqrt(actions.zeta * periods.span))
+    return LearnedDrift(replace(drift, zeta=actions.zeta, action_log_odds=odds, action_sd=sd), actions)
+
+
+def learn_task_walks(moments: Moments, periods: PeriodSums, constant: Constant) -> Drift:
+    """Return the walks of interactions and levels that a log shows, effects of actions as constant.
 
     Parameters
     ----------
@@ -200,25 +280,31 @@ def learn_drift(moments: Moments, periods: PeriodSums, constant: Constant) -> Dr
     evidence = _Evidence(by_precision, constant, periods.rows, np.ones(periods.times.size), 0.0)
     table = evidence.table(axis, axis)
     odds = [_odds(table, k) for k in (0, 1)]
-    if max(odds) > _ODDS:
+    if max(odds) > _POSSIBLE:
         profiles = [evidence, *evidence.of_profiles(*constant.noise_of_periods(whole))]
         tables = [table, *(profile.table(axis, axis) for profile in profiles[1:])]
         together = np.asarray(logsumexp(tables, axis=0))
         odds = [_odds(together, k) for k in (0, 1)]
         best = int(np.argmax([logsumexp(one) for one in tables]))
         evidence, table = profiles[best], tables[best]
-    if max(odds) <= _ODDS:
+    if max(odds) <= _POSSIBLE:
         return Drift(0.0, 0.0, odds[0], odds[1], unit=periods.unit)
-    axes = [_closer(table, k) if one > _ODDS else (np.zeros(1), np.zeros(1)) for k, one in enumerate(odds)]
+    axes = [
+        _closer(table, k) if one > _POSSIBLE else (np.zeros(1), np.zeros(1)) for k, one in enumerate(odds)
+    ]
     fine = evidence.table(*axes)
     weight = np.exp(fine - logsumexp(fine))
     of_kappa, of_eta, of_start = (weight.sum(axis=others) for others in ((1, 2), (0, 2), (0, 1)))
-    kappa, eta = float(of_kappa @ axes[0][0]) ** 2 / span, float(of_eta @ axes[1][0]) ** 2 / span
+    shares = [share_of_walk(one) for one in odds]
+    kappa, eta = (
+        share * float(of @ axis[0]) ** 2 / span
+        for share, of, axis in zip(shares, (of_kappa, of_eta), axes, strict=True)
+    )
     density = float((moments.rows**2).sum() / moments.rows.sum() / span)  # rows of a unit, in which a row is
     low, high = _interval(axes[0][0], of_kappa)
     half_life, shortest, longest = (
         float(np.log(2.0) / np.sqrt(rate * density)) if rate > 0.0 else np.inf
-        for rate in (kappa, high**2 / span, low**2 / span)
+        for rate in (kappa, shares[0] * high**2 / span, shares[0] * low**2 / span)
     )
     return Drift(
         kappa, eta, odds[0], odds[1], half_life, shortest, longest, float(of_start @ _SHARES),
