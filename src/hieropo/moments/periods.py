@@ -76,7 +76,9 @@ class PeriodSums:
     def less(self, coefficients: Array) -> Self:
         """Return the sums for rewards less phi' c of their action and period, c (K, T, p) or (K, 1, p)."""
         p, c = self.dim, np.broadcast_to(coefficients, (*self.sums.shape[1:3], self.dim))
-        at = unpack(np.arange(packed_size(p + 2)), p + 2)  # places of z z' among the packed sums
+        at = unpack(np.arange(packed_size(p + 2), dtype=np.float64), p + 2).astype(
+            np.int64
+        )  # places of z z' among the packed sums
         sums = self.sums.copy()
         cross = sums[..., at[:p, p]]
         fits = np.einsum("mktij,ktj->mkti", sums[..., at[:p, :p]], c)
