@@ -52,6 +52,7 @@ _LEAST, _ROUNDING = 1e-3, 1e-12
 _NORMAL = 1.96
 _SHARES = np.array([0.05, 0.3, 1.0])  # M_0 in units of M without drift
 _WORDS = {np.inf: "inf", -np.inf: "-inf"}  # JSON has no such numbers
+_NUMBERS: dict[Any, Any] = {None: np.inf, "inf": np.inf, "-inf": -np.inf}  # None is of earlier files
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +118,8 @@ class Drift:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Read what :meth:`to_dict` wrote."""
-        numbers = {
-            None: np.inf,
-            **{word: number for number, word in _WORDS.items()},
-        }  # None is of earlier files
         parts: dict[str, Any] = {
-            name: value if isinstance(value, list) else numbers.get(value, value)
+            name: value if isinstance(value, list) else _NUMBERS.get(value, value)
             for name, value in values.items()
         }
         return cls(**{**parts, "period_noise": tuple(values["period_noise"])})
