@@ -7,7 +7,7 @@ all tasks have in common,
 
 e = c(E) flat, and w the changes from each of the T periods to the next, the last to the end. zeta is the rate at which
 actions move apart; xi, that at which all rewards move together, decides nothing, and is averaged over. Levels and
-interactions of tasks, and their walks, are integrated out: the rows tell
+interactions of tasks, and their walks, are integrated out: the information of the rows is
 
     exp(-1/2 (c' Pi c - 2 c' h + q))        of c = X e - U w
 
@@ -44,7 +44,7 @@ def share_of_walk(log_odds: float) -> float:
 
 
 class TaskModel(NamedTuple):
-    """What tasks have of their own, in units of the noise.
+    """Parts of the model that each task has of its own, in units of the noise.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class TaskModel(NamedTuple):
 
 
 class PathInformation(NamedTuple):
-    """What the rows tell of the paths of all actions, in the order (action, period, feature): d = K T p numbers.
+    """Information of the rows about the paths of all actions, in the order (action, period, feature): d = K T p numbers.
 
     Attributes
     ----------
@@ -184,7 +184,7 @@ def _level_root(since: Array, tasks: TaskModel) -> Array:
 
 
 class ChangeInformation(NamedTuple):
-    """What the rows tell of the changes w, the means of actions at the end integrated out.
+    """Information of the rows about the changes w, the means of actions at the end integrated out.
 
     Attributes
     ----------
