@@ -70,7 +70,7 @@ class TaskModel(NamedTuple):
 
 
 class PathInformation(NamedTuple):
-    """Information of the rows about the paths of all actions, in the order (action, period, feature): d = K T p numbers.
+    """Information of rows about the paths of all actions, in the order (action, period, feature): d = K T p numbers.
 
     Attributes
     ----------
