@@ -22,10 +22,10 @@ from hieropo import (
     estimate,
     estimate_levels,
 )
-from hieropo._utils.packed import unpack
+from hieropo._utils.packed import pack, unpack
 from hieropo.estimation.hyper import importance
 from hieropo.estimation.hyper.corrected import HyperError, correct
-from hieropo.estimation.hyper.draws import CollapsedLikelihood, draw_hierarchies, parametrise
+from hieropo.estimation.hyper.draws import CollapsedLikelihood, LevelAxis, draw_hierarchies, parametrise
 from hieropo.estimation.hyper.importance import Diagnosis, averaged, pareto_tail, sample
 from hieropo.estimation.hyper.intervals import draw_intervals
 from hieropo.estimation.hyper.mixed import HyperDraws, mix, normal_mixture_quantile
@@ -92,10 +92,23 @@ def test_the_collapsed_likelihood_is_the_evidence_of_trees_metadata_and_proper_h
             assert found[h] == pytest.approx(condition(moments, one).log_evidence, rel=1e-11)
 
 
-@pytest.mark.parametrize(("freedom", "free"), [("full", 6), ("sds", 3), ("isotropic", 1), ("scale", 1)])
+def to_one_side(moments: Moments, by: float = 3.0) -> Moments:
+    """The log whose features are larger by ``by``, with the same rewards."""
+    d = moments.dim
+    turn = np.eye(d + 2)
+    turn[:d, d + 1] = by
+    sums = turn @ unpack(moments.sums, d + 2) @ turn.T
+    return replace(moments, sums=pack(sums))
+
+
+@pytest.mark.parametrize(
+    ("freedom", "free"), [("full", 6), ("sds", 3), ("isotropic", 1), ("scale", 1), ("level", 2)]
+)
 def test_priors_are_densities(freedom, free) -> None:
     cov = np.diag([1.0, 0.25, 0.5]) + 0.1
-    space = parametrise(draw(0, 5, 4, cov), Hierarchy(None, cov, 0.5), freedom)
+    moments = draw(0, 5, 4, cov)
+    moments = to_one_side(moments) if freedom == "level" else moments
+    space = parametrise(moments, Hierarchy(None, cov, 0.5), freedom)
     assert space.start.size == free + 1
     _, _, diagnosis = sample(space.log_prior, space.start)
     assert diagnosis.good
@@ -134,6 +147,61 @@ def test_the_prior_of_the_share_and_of_correlations_is_the_one_that_is_said() ->
     assert weights @ r == pytest.approx(0.0, abs=0.03)
     assert weights @ r**2 == pytest.approx(1 / (2 * 4.5 + 1), abs=0.02)  # (1 + r) / 2 ~ Beta(4.5, 4.5)
     assert weights @ np.log(noise_vars / space.noise) ** 2 == pytest.approx(9.0, rel=0.1)
+
+
+def test_level_and_rest_have_a_variance_each_in_units_of_what_features_do_to_rewards() -> None:
+    """Dense: D^-1 (v_1 / (1 + m'm) u u' + v_2 (I - u u')) D^-1 s^2, so that rewards vary by v_1 and v_2 s^2."""
+    task, phi, reward = rows(3, 12, 6, THREE)
+    phi = phi * [1.0, 0.1, 5.0] + [2.0, -0.1, 4.0]
+    moments = Moments.from_arrays(task, phi, reward)
+    axis, cov = LevelAxis.of(moments), np.diag([1.0, 9.0, 0.1])
+    z = phi / phi.std(axis=0)
+    np.testing.assert_allclose(axis.axis, z.mean(axis=0) / np.linalg.norm(z.mean(axis=0)))
+    assert axis.length == pytest.approx(np.sqrt(1 + z.mean(axis=0) @ z.mean(axis=0)))
+    space = parametrise(moments, Hierarchy(None, cov, 0.5), "level")
+    factor = space.split(np.stack([space.start, space.start - 0.4]))[0][0]
+    assert (np.tril(factor, -1) == 0).all()
+    u, along = axis.axis, np.eye(3) - np.outer(axis.axis, axis.axis)
+    for found in factor @ factor.swapaxes(1, 2) / space.noise:
+        whole = found * np.outer(axis.sd, axis.sd)
+        v = u @ whole @ u * axis.length**2, np.trace(whole @ along) / 2
+        np.testing.assert_allclose(whole, v[0] / axis.length**2 * np.outer(u, u) + v[1] * along, atol=1e-12)
+    start = factor[0] @ factor[0].T * np.outer(axis.sd, axis.sd)
+    estimate_ = cov * np.outer(axis.sd, axis.sd)
+    assert u @ start @ u == pytest.approx(u @ estimate_ @ u)
+    assert np.trace(start) == pytest.approx(np.trace(estimate_))
+
+
+def test_features_around_zero_or_with_a_constant_have_no_axis_of_the_level() -> None:
+    task, phi, reward = rows(3, 12, 6, THREE)
+    assert LevelAxis.of(Moments.from_arrays(task, phi, reward)) is None
+    assert LevelAxis.of(Moments.from_arrays(task, phi + 2.0, reward)) is not None
+    phi[:, 1] = 1.0
+    assert LevelAxis.of(Moments.from_arrays(task, phi + 2.0, reward)) is None
+
+
+@pytest.mark.slow
+def test_levels_that_differ_little_are_learned_beside_the_rest() -> None:
+    """Of 60 tasks of 10 rows whose level hardly differs, the mixture finds that better than one sd a feature does."""
+    rng, d, m = np.random.default_rng(4), 6, 60
+    centre = np.array([2.0, -1.5, 1.0, -2.0, 0.5, 1.5])
+    u = centre / np.linalg.norm(centre)
+    cov = 0.2 * (np.eye(d) - np.outer(u, u)) + 0.005 * np.outer(u, u)
+    theta = rng.standard_normal(d) + rng.multivariate_normal(np.zeros(d), cov, m)
+    task, phi = np.repeat(np.arange(m), 10), centre + rng.standard_normal((10 * m, d))
+    reward = (phi * theta[task]).sum(axis=1) + 0.7 * rng.standard_normal(10 * m)
+    learned = learn(Moments.from_arrays(task, phi, reward))
+    diagonal = learn(learned.moments, "diag")
+    assert learned.method == diagonal.method == "integrated"
+
+    def error(one: Learned) -> float:
+        of_rewards = np.einsum("sd,nd->sn", one.posterior.table().means - theta, phi)
+        return float(np.square(of_rewards).mean())
+
+    assert error(learned) < 0.95 * error(diagonal)
+    assert learned.diagnosis.log_integral > diagonal.diagnosis.log_integral + 10
+    along = u @ learned.hierarchy.task_cov @ u
+    assert along < 0.25 * np.trace(learned.hierarchy.task_cov) / d
 
 
 @pytest.mark.parametrize("freedom", ["sds", "isotropic", "scale"])
@@ -419,10 +487,12 @@ def test_with_many_tasks_both_ways_agree() -> None:
 # Laws of both
 
 
+@pytest.mark.parametrize("shift", [0.0, 2.0])
 @pytest.mark.parametrize("method", METHODS)
-def test_units_of_reward_and_columns_do_not_matter(method) -> None:
+def test_units_of_reward_and_columns_do_not_matter(method, shift) -> None:
     task, phi, reward = rows(8, 12, 5)
     by = np.array([1e3, 1e-4])
+    phi = phi + shift
     one = learn(Moments.from_arrays(task, phi, reward), uncertainty=method)
     other = learn(Moments.from_arrays(task, phi * by, 7.0 * reward), uncertainty=method)
     np.testing.assert_allclose(sds(other) * by / 7.0, sds(one), rtol=1e-4)

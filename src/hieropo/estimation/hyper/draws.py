@@ -23,6 +23,15 @@ The exponents 2, 3 and 4 were set by simulation of 10 to 100 tasks of four featu
 
 Several parametrisations may be averaged, as likely as each other before the log: their posterior probabilities are
 proportional to their evidence, the integral of likelihood times prior. All share the scales, and the priors are proper.
+
+Features that lie to one side of zero, such as the factors of a matrix of ratings, have a direction that carries the
+level of a task's rewards. How much levels differ between tasks says nothing of the rest. With D the standard
+deviations of the features, z = D^-1 phi, and u the direction of their mean m,
+
+    Sigma_0 = D^-1 (v_1 s^2 / (1 + m'm) u u' + v_2 s^2 (I - u u')) D^-1
+
+so that level and rest have one variance each, in units of what the features do to rewards. It is one of the
+parametrisations where no feature is constant and m'm > 1: rewards then tell more of the level than of other directions.
 """
 
 from dataclasses import dataclass
@@ -41,14 +50,65 @@ from hieropo.model.posterior import parents_of
 from hieropo.model.steps import up, upper_factor
 from hieropo.moments.statistics import Moments
 
-Freedom = Literal["full", "diag", "common", "sds", "isotropic", "scale"]
+Freedom = Literal["full", "diag", "common", "level", "sds", "isotropic", "scale"]
 
 _TAIL, _EVEN, _LKJ, _NOISE_SD = 3.0, 2.0, 4.0, 3.0  # of the priors
 _LEAST, _MOST = 0.1, 10.0  # sd, in units of its prior scale, to start from, however open a log leaves it
 _SHRUNK = 0.9  # correlations to start from, in units of the estimate's
 _NOISELESS = 1e-9  # share of s^2 below which sigma^2 is held: it would run off to zero
 _DRAWS = 100
+_CONSTANT = 1e-6  # sd of a feature in units of its root mean square, below which it counts as constant
 _LOWEST = -25.0  # x below which a variance can be too small for float64; no draw with any weight lies there
+
+
+class LevelAxis(NamedTuple):
+    """The direction of features that carries the level of rewards.
+
+    Attributes
+    ----------
+    sd : (d,) array
+        D, standard deviations of the features.
+    axis : (d,) array
+        u.
+    length : float
+        sqrt(1 + m'm), the root mean square of z along u.
+    """
+
+    sd: Array
+    axis: Array
+    length: float
+
+    @classmethod
+    def of(cls, moments: Moments) -> "LevelAxis | None":
+        """Return the direction; None where a feature is constant, or m'm is 1 or less."""
+        d = moments.dim
+        sums = unpack(moments.sums.sum(axis=0)[None], d + 2)[0]
+        count = sums[d + 1, d + 1]
+        mean, square = sums[:d, d + 1] / count, np.diagonal(sums)[:d] / count
+        sd = np.sqrt(np.maximum(square - mean**2, 0.0))
+        if d == 1 or (sd <= _CONSTANT * np.sqrt(square)).any():
+            return None
+        m = mean / sd
+        size = float(m @ m)
+        return cls(sd, m / np.sqrt(size), float(np.sqrt(1.0 + size))) if size > 1.0 else None
+
+    def root(self, scale: float, level: Array, rest: Array) -> Array:
+        """Return F (H, d, d) upper triangular, F F' = Sigma_0 with v_1, v_2 = level^2, rest^2 (H,) and s ``scale``."""
+        along, other = level / self.length, rest
+        root = np.eye(self.sd.size) * other[:, None, None]
+        root = root + np.outer(self.axis, self.axis) * (along - other)[:, None, None]
+        root *= (scale / self.sd)[:, None]
+        upper: Array = np.asarray(np.linalg.qr(np.swapaxes(root[:, ::-1], 1, 2)).R)
+        upper = upper * np.where(np.diagonal(upper, axis1=1, axis2=2) < 0, -1.0, 1.0)[:, :, None]
+        factor: Array = np.swapaxes(upper, 1, 2)[:, ::-1, ::-1]
+        return factor
+
+    def shares(self, cov: Array, scale: float) -> Array:
+        """Return sqrt (v_1, v_2) of a covariance (d, d), by its mean square along u and beside it."""
+        whole = cov * np.outer(self.sd, self.sd) / scale**2
+        along = float(self.axis @ whole @ self.axis)
+        rest = max(float(np.trace(whole)) - along, 0.0) / (self.sd.size - 1)
+        return np.array([np.sqrt(max(along, 0.0)) * self.length, np.sqrt(rest)])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,12 +128,15 @@ class Family:
         Which x a feature has.
     held : (d, d) array or None
         Upper triangular C with C C' = R; None where R is free.
+    level : LevelAxis, optional
+        In place of D R D: the two sds are those of level and rest, in units of s.
     """
 
     scale: Array
     unit: float
     group: Codes
     held: Array | None
+    level: LevelAxis | None = None
 
     @property
     def sds(self) -> int:
@@ -90,6 +153,8 @@ class Family:
         from scipy.special import log_ndtr
 
         sds = -self.unit * log_ndtr(-eta[:, : self.sds])
+        if self.level is not None:
+            return np.ascontiguousarray(self.level.root(float(self.scale[0]), sds[:, 0], sds[:, 1]))
         root = self.held if self.held is not None else _roots(eta[:, self.sds :], self.scale.size)
         return np.ascontiguousarray((self.scale * sds[:, self.group])[:, :, None] * root)
 
@@ -207,9 +272,10 @@ def parametrise(
         Give the scales of the priors.
     hierarchy : Hierarchy
         The estimate: where to start, and what is held.
-    freedom : {"full", "diag", "common", "sds", "isotropic", "scale"}
+    freedom : {"full", "diag", "common", "level", "sds", "isotropic", "scale"}
         "full": all sds and correlations. "diag": all sds, without correlations. "common": one sd in units of the prior
-        scales s_j, without correlations. "sds": all sds; correlations are held. "isotropic": one sd for all features.
+        scales s_j, without correlations. "level": one sd of the level and one of the rest; moments of a
+        :class:`LevelAxis` only. "sds": all sds; correlations are held. "isotropic": one sd for all features.
         "scale": each covariance is a free multiple of that in ``hierarchy``.
     noise_identified : bool
         True where the log identifies sigma^2 apart from differences between tasks.
@@ -220,7 +286,13 @@ def parametrise(
     families, starts = [], []
     for k, cov in enumerate([hierarchy.task_cov, *(level.cov for level in hierarchy.levels)]):
         unit = min(1.0, float(np.sqrt(active.size / moments.n_rows)) / len(keys) ** 0.25)
-        family, start = _family(cov, scale, unit, freedom)
+        if freedom == "level":
+            axis = LevelAxis.of(moments)
+            assert axis is not None
+            family = Family(np.full(2, np.sqrt(s2)), unit, np.arange(2), np.eye(2), axis)
+            start = family.sd_coordinates(np.clip(axis.shares(cov, np.sqrt(s2)), _LEAST, _MOST))
+        else:
+            family, start = _family(cov, scale, unit, freedom)
         families.append(family)
         starts.append(start)
         keys, _ = parents_of(keys, hierarchy.levels, k)

@@ -18,7 +18,7 @@ from hieropo._utils.packed import packed_size
 from hieropo._utils.text import counted
 from hieropo.errors import InputError, warn
 from hieropo.estimation.hyper.corrected import HyperError, SampledPosterior, correct, hyper_error
-from hieropo.estimation.hyper.draws import Freedom, draw_hierarchies, parametrise
+from hieropo.estimation.hyper.draws import Freedom, LevelAxis, draw_hierarchies, parametrise
 from hieropo.estimation.hyper.importance import MOST_VARIABLES, Diagnosis
 from hieropo.estimation.hyper.intervals import (
     HyperInterval,
@@ -306,8 +306,9 @@ def learn(
     moments : Moments
     task_cov, blocks
         As :func:`reml.estimate`. With "auto" and few tasks, whatever shape the estimate has, draws come from full
-        covariances (where those have few enough entries), from diagonal ones and from those with one sd in units of the
-        features, averaged by their evidence: ten tasks do not show that a correlation is zero.
+        covariances (where those have few enough entries), from diagonal ones, from those with one sd in units of the
+        features, and, where features have a :class:`LevelAxis`, from those with one sd of the level and one of the
+        rest, averaged by their evidence: ten tasks do not show that a correlation is zero.
     uncertainty : {"auto", "integrated", "first-order", "plug-in"}
         "auto" integrates where at most 24 parameters are free and the log has at most 300 tasks with rows, or leaves a
         variance between tasks open and is not large (tasks times squared features at most 100,000), or is of a tree
@@ -441,9 +442,10 @@ def _averaged(
     """Return the parametrisations that are averaged: with "auto" the simpler ones too."""
     if not isinstance(task_cov, str) or task_cov != "auto" or moments.dim == 1:
         return (freedom,)
+    level: tuple[Freedom, ...] = () if LevelAxis.of(moments) is None else ("level",)
     if freedom == "full":
-        return ("full", "diag", "common")
-    return ("diag", "common") if freedom == "sds" and fitted.chosen.shape == "diag" else (freedom,)
+        return ("full", "diag", "common", *level)
+    return ("diag", "common", *level) if freedom == "sds" and fitted.chosen.shape == "diag" else (freedom,)
 
 
 def _integrated(
