@@ -15,6 +15,8 @@ actions, by a normal density of standard deviation 0.15. The hierarchy is learne
 twice the log evidence with them is not log C above that without, for C clusters (the criterion of Schwarz); and where
 moments are kept per action, and actions were drawn for each row, not for each cluster.
 
+The crossed prior integrates rho instead where it can (:mod:`crossed.correlation`), around the mode that is found here.
+
 Sources: Dempster, Laird and Rubin, JRSS B 39, 1977; Searle, Casella and McCulloch, Variance Components, 1992, 8.3;
 Schwarz, Annals of Statistics 6, 1978.
 """

@@ -56,7 +56,8 @@ class IntegratedCorrelation:
     zero : float
         P(c = 0 | log).
     hierarchies : CrossedHierarchies
-        For moments of the correlations ``mean``.
+        For moments of the correlations ``mean``. Their weights are of all correlations; a log evidence on these moments
+        is not.
     """
 
     mean: Array
