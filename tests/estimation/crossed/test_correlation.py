@@ -126,7 +126,7 @@ def test_a_hierarchy_at_another_correlation_is_near_for_clusters_of_unequal_size
 
 @pytest.mark.slow
 def test_weights_and_means_are_those_of_a_dense_integral(log) -> None:
-    """The evidence of dense algebra over a fine grid of (c, a, l, m) gives the same answers."""
+    """The evidence of dense algebra over a grid of (c, a, l, m) gives the same answers; both grids are coarse in l."""
     moments, clusters = log.sums(indicator(ACTIONS))
     integrated = integrate_correlation(moments, clusters, learned)
     dof = log.task.size - 1
@@ -153,7 +153,8 @@ def test_weights_and_means_are_those_of_a_dense_integral(log) -> None:
     assert hierarchies.no_interaction == pytest.approx(no_interaction, abs=0.02)
     posterior = condition_hierarchies(correlated(moments, clusters, integrated.mean), hierarchies)
     got = np.concatenate([posterior.task(task).mean for task in range(TASKS)])
-    np.testing.assert_allclose(got, means, atol=0.02)
+    sds = np.concatenate([posterior.task(task).sd for task in range(TASKS)])
+    assert np.abs((got - means) / sds).max() < 0.1
 
 
 def test_noise_that_clusters_do_not_share_leaves_the_moments_as_they_are() -> None:
