@@ -17,7 +17,7 @@ runs in which the lower end of the model's interval is above 0; in the world wit
 claims. "harmed": of the tasks in which the policy changes the action and P(gain < 0) is at most 5 %, the share with a
 true gain below 0. "lead" is the value with ``cluster=`` less that without, in points, paired over runs. "rho" is the
 mean correlation that was learned; 0 is right where each row has its own action. Columns with "known:" are of the
-Bayes rule, to which all standard deviations, the noise and the shared part are given, by dense algebra over all rows:
+Bayes rule, to which all standard deviations, the noise and the shared part are given, by dense algebra over sessions:
 no learner has a higher value on average over logs. A seed gives the same figures with any number of processes.
 """
 
@@ -142,16 +142,20 @@ def known_figures(
     session: np.ndarray,
     reward: np.ndarray,
 ) -> Known:
-    """Condition theta ~ N(0, P) on rewards of covariance V, with P and V of the world."""
+    """Condition theta ~ N(0, P) on the mean rewards of each action of a session, of covariance V, known as P is."""
     m, count = theta.shape
     sds = world.effect * 0.2, 0.5, world.effect * 0.3
     everywhere, one = np.ones((m, m)), np.ones((count, count))
     prior = sds[0] ** 2 * np.kron(everywhere, np.eye(count)) + sds[1] ** 2 * np.kron(np.eye(m), one)
     prior += sds[2] ** 2 * np.eye(m * count)
     unit = task * count + action
-    noise = world.shared * (session[:, None] == session) + (1.0 - world.shared) * np.eye(task.size)
-    weights = np.linalg.solve(prior[np.ix_(unit, unit)] + noise, prior[unit])
-    mean, cov = reward @ weights, prior - prior[:, unit] @ weights
+    pairs, of_row = np.unique(np.column_stack([unit, session]), axis=0, return_inverse=True)
+    rows = np.bincount(of_row.ravel())
+    means = np.bincount(of_row.ravel(), reward) / rows
+    of_pair = pairs[:, 0]
+    noise = world.shared * (pairs[:, 1, None] == pairs[:, 1]) + np.diag((1.0 - world.shared) / rows)
+    weights = np.linalg.solve(prior[np.ix_(of_pair, of_pair)] + noise, prior[of_pair])
+    mean, cov = means @ weights, prior - prior[:, of_pair] @ weights
     chosen = mean.reshape(m, count).argmax(axis=1)
     logged = np.bincount(unit, minlength=m * count).reshape(m, count) / np.bincount(task)[:, None]
     delta = np.zeros((m, m, count))
