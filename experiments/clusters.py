@@ -16,8 +16,9 @@ which averages the policies of the folds, against the true gain of the policy of
 runs in which the lower end of the model's interval is above 0; in the world without effects it is the rate of false
 claims. "harmed": of the tasks in which the policy changes the action and P(gain < 0) is at most 5 %, the share with a
 true gain below 0. "lead" is the value with ``cluster=`` less that without, in points, paired over runs. "rho" is the
-mean correlation that was learned; 0 is right where each row has its own action. A seed gives the same figures with
-any number of processes.
+mean correlation that was learned; 0 is right where each row has its own action. Columns with "known:" are of the
+Bayes rule, to which all standard deviations, the noise and the shared part are given, by dense algebra over sessions:
+no learner has a higher value on average over logs. A seed gives the same figures with any number of processes.
 """
 
 import os
@@ -31,6 +32,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 import numpy as np
 import pyarrow as pa
 from repeating import one_table
+from scipy.stats import norm
 from tables import figure
 
 from hieropo import HierOPO
@@ -40,10 +42,11 @@ OUT = Path(__file__).resolve().parents[1] / "docs" / "results" / "clusters.md"
 SHARES = np.array([0.4, 0.3, 0.2, 0.1])
 INTRODUCTION = """\
 `HierOPO()` on logs whose rows form clusters, with `cluster=` and without; the columns are explained at the head of
-`experiments/clusters.py`: those with "cluster:" are of fits with `cluster=`, "lead" is their value less that without,
-in points, and without effects the claimed gain stands in place of the ratio, as the true gain is 0. 200 runs a world
-(100 of classes) are one whole run of the program; the command below says how large a share of them was made. The seed
-is {seed}. After ± stands one Monte Carlo standard error.
+`experiments/clusters.py`: those with "cluster:" are of fits with `cluster=`, those with "known:" of the Bayes rule that
+knows all variances, "lead" is the value with `cluster=` less that without, in points, and without effects the claimed
+gain stands in place of the ratio, as the true gain is 0. 200 runs a world (100 of classes) are one whole run of the
+program; the command below says how large a share of them was made. The seed is {seed}. After ± stands one Monte Carlo
+standard error.
 """
 
 
@@ -88,12 +91,23 @@ class Figures(NamedTuple):
     correlation: float
 
 
+class Known(NamedTuple):
+    """Figures of the Bayes rule that knows all variances."""
+
+    gain: float
+    claimed: float
+    held: bool
+    harmed: int
+    passed: int
+
+
 class Run(NamedTuple):
-    """The oracle's gain, and the figures without and with the cluster named."""
+    """The oracle's gain, the figures without and with the cluster named, and those of the Bayes rule."""
 
     best: float
     rows: Figures
     clusters: Figures
+    known: Known
 
 
 def one_run(name: str, seed: int) -> Run:
@@ -116,7 +130,45 @@ def one_run(name: str, seed: int) -> Run:
         {"task": task, "action": action, "reward": reward, "session": session, "p": SHARES[action]}
     )
     best = float((theta.max(axis=1) - theta @ SHARES).mean())
-    return Run(best, figures(log, theta, None), figures(log, theta, "session"))
+    ways = figures(log, theta, None), figures(log, theta, "session")
+    return Run(best, *ways, known_figures(world, theta, task, action, session, reward))
+
+
+def known_figures(
+    world: World,
+    theta: np.ndarray,
+    task: np.ndarray,
+    action: np.ndarray,
+    session: np.ndarray,
+    reward: np.ndarray,
+) -> Known:
+    """Condition theta ~ N(0, P) on the mean rewards of each action of a session, of covariance V, known as P is."""
+    m, count = theta.shape
+    sds = world.effect * 0.2, 0.5, world.effect * 0.3
+    everywhere, one = np.ones((m, m)), np.ones((count, count))
+    prior = sds[0] ** 2 * np.kron(everywhere, np.eye(count)) + sds[1] ** 2 * np.kron(np.eye(m), one)
+    prior += sds[2] ** 2 * np.eye(m * count)
+    unit = task * count + action
+    pairs, of_row = np.unique(np.column_stack([unit, session]), axis=0, return_inverse=True)
+    rows = np.bincount(of_row.ravel())
+    means = np.bincount(of_row.ravel(), reward) / rows
+    of_pair = pairs[:, 0]
+    noise = world.shared * (pairs[:, 1, None] == pairs[:, 1]) + np.diag((1.0 - world.shared) / rows)
+    weights = np.linalg.solve(prior[np.ix_(of_pair, of_pair)] + noise, prior[of_pair])
+    mean, cov = means @ weights, prior - prior[:, of_pair] @ weights
+    chosen = mean.reshape(m, count).argmax(axis=1)
+    logged = np.bincount(unit, minlength=m * count).reshape(m, count) / np.bincount(task)[:, None]
+    delta = np.zeros((m, m, count))
+    delta[np.arange(m), np.arange(m)] = np.eye(count)[chosen] - logged
+    delta = delta.reshape(m, m * count)
+    gains, all_tasks = theta[np.arange(m), chosen] - theta @ SHARES, delta.mean(axis=0)
+    claimed, sd = float(all_tasks @ mean), float(np.sqrt(max(all_tasks @ cov @ all_tasks, 0.0)))
+    sds_of_tasks = np.sqrt(np.maximum(np.einsum("si,ij,sj->s", delta, cov, delta), 1e-300))
+    changed = np.abs(delta).max(axis=1) > 0
+    passed = changed & (norm.cdf(-(delta @ mean) / sds_of_tasks) <= 0.05)
+    gain = float(gains.mean())
+    held = abs(gain - claimed) <= norm.ppf(0.975) * sd + 1e-12
+    return Known(gain, claimed, bool(held), int((gains[passed] < -1e-12).sum()), int(passed.sum()))
 
 
 def figures(log: pa.Table, theta: np.ndarray, cluster: str | None) -> Figures:
@@ -165,6 +217,16 @@ def row(name: str, runs: list[Run]) -> dict[str, str]:
     cells["lead"] = figure(difference.mean(), difference.std(ddof=1) / np.sqrt(len(runs)), 1)
     if not WORLDS[name].effect:
         cells["lead"] = ""
+    known = [run.known for run in runs]
+    gained = sum(one.gain for one in known)
+    for name_of_cell, value in (
+        ("value, %", 100 * gained / best),
+        ("claimed / true", sum(one.claimed for one in known) / gained if gained else 0.0),
+        ("harmed, %", 100 * sum(one.harmed for one in known) / max(sum(one.passed for one in known), 1)),
+    ):
+        digits = 2 if "claimed" in name_of_cell else 1
+        cells[f"known: {name_of_cell}"] = f"{value:.{digits}f}" if WORLDS[name].effect else ""
+    cells["known: holds, %"] = share([one.held for one in known])
     cells["rho"] = f"{np.mean([run.clusters.correlation for run in runs]):.2f}"
     return cells
 

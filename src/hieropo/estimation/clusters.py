@@ -15,6 +15,8 @@ actions, by a normal density of standard deviation 0.15. The hierarchy is learne
 twice the log evidence with them is not log C above that without, for C clusters (the criterion of Schwarz); and where
 moments are kept per action, and actions were drawn for each row, not for each cluster.
 
+The crossed prior integrates rho instead where it can (:mod:`crossed.correlation`), around the mode that is found here.
+
 Sources: Dempster, Laird and Rubin, JRSS B 39, 1977; Searle, Casella and McCulloch, Variance Components, 1992, 8.3;
 Schwarz, Annals of Statistics 6, 1978.
 """
@@ -22,7 +24,7 @@ Schwarz, Annals of Statistics 6, 1978.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -64,9 +66,24 @@ def learn_correlations(
         units = (rows[:, None] * moments.n_actions + np.arange(moments.n_actions)).reshape(-1)
         clusters = clusters.of_units(units, moments.unit_rows.size)
         moments = moments.at(rows)
-    rho = np.zeros(moments.n_actions)
     if (clusters.size <= 1.0).all() or (moments.per_action and not clusters.drawn_once):
-        return rho
+        return np.zeros(moments.n_actions)
+    found = search_correlations(moments, clusters, learn)
+    gain = 2.0 * (learn(correlated(moments, clusters, found.rho)).log_evidence - found.without)
+    return found.rho if gain > np.log(clusters.size.size) else np.zeros_like(found.rho)
+
+
+class Found(NamedTuple):
+    """Correlations (K,) at their mode, the last posterior of the search, and the log evidence without correlation."""
+
+    rho: Array
+    posterior: Any
+    without: float
+
+
+def search_correlations(moments: Moments, clusters: ClusterSums, learn: Callable[[Moments], Any]) -> Found:
+    """Return the correlations at the mode of the expected log density, by EM; as :func:`learn_correlations`."""
+    rho = np.zeros(moments.n_actions)
     step_before, without = None, 0.0
     for step in range(_MOST_STEPS):
         say(f"Learning the correlation of rewards within clusters, step {step + 1} ...")
@@ -87,8 +104,7 @@ def learn_correlations(
             rho, step_before = np.clip(new + change * ratio / (1.0 - ratio), 0.0, _LARGEST), None
         else:
             rho, step_before = new, change
-    gain = 2.0 * (learn(correlated(moments, clusters, new)).log_evidence - without)
-    return new if gain > np.log(clusters.size.size) else np.zeros_like(new)
+    return Found(new, posterior, without)
 
 
 def tasks_to_learn_from(tasks: int, sums: int) -> int:

@@ -13,6 +13,8 @@ from hieropo.doctor.fitting import of_counts, of_learning, of_moments, of_rows, 
 from hieropo.doctor.rules import incumbent
 from hieropo.errors import InputError
 from hieropo.estimation.clusters import learn_correlations
+from hieropo.estimation.conditioning import condition_learned
+from hieropo.estimation.crossed.correlation import integrable, integrate_correlation
 from hieropo.estimation.crossed.drift import DriftSetting
 from hieropo.estimation.crossed.kinds import TaskKindsSetting
 from hieropo.estimation.crossed.mixture import CrossedHierarchies, SpreadsSetting
@@ -220,12 +222,17 @@ class LearnsFromMoments(Fitted, Estimator):
         warn_of_far(total, features, roles.reward)
         start = perf_counter()
         with explained(*inputs):
-            correlation, moments = self._correlated(moments, reads.clusters, features, task_levels, settings)
+            correlation, moments, integrated = self._correlated(
+                moments, reads.clusters, features, task_levels, settings
+            )
             learned, moments, sites, self._likelihood_note = learned_by(
                 self.likelihood, reads, moments,
                 lambda some, similar: self.learned_from(some, features, task_levels, settings, similar),
             )  # fmt: skip
             informed = self._informed(learned, moments, features, task_levels, settings)
+        one_spread = isinstance(learned.hierarchy, CrossedHierarchies) and not learned.hierarchy.mixed_spreads
+        if informed is None and integrated is not None and one_spread:
+            learned = Learning(integrated, condition_learned(moments, integrated, None))
         if informed is not None:
             learned, gain = informed
             findings = (*findings, incumbent.used(roles, gain))
@@ -305,10 +312,13 @@ class LearnsFromMoments(Fitted, Estimator):
         features: FeatureMap,
         task_levels: TaskLevels,
         settings: Settings,
-    ) -> tuple[Array | None, Any]:
-        """Return the correlations of rewards within clusters, and the moments of correlated rows."""
+    ) -> tuple[Array | None, Any, CrossedHierarchies | None]:
+        """Return the correlations of rewards within clusters, the moments of correlated rows, and hierarchies.
+
+        The hierarchies are those of all correlations that the log leaves possible; None where these are not integrated.
+        """
         if clusters is None:
-            return None, moments
+            return None, moments, None
 
         similar: Any = None
 
@@ -324,10 +334,18 @@ class LearnsFromMoments(Fitted, Estimator):
         if isinstance(clusters, ClustersInShards):
             part, table = clusters.part(moments)
             correlation = learn_correlations(part, table.at(part), learn)
-            return correlation, clusters.correlated(moments, correlation)
+            return correlation, clusters.correlated(moments, correlation), None
         sums = clusters.at(moments)
+        if in_parts and self._one_gaussian_prior(settings) and integrable(moments, sums):
+            integrated = integrate_correlation(moments, sums, learn)
+            return integrated.mean, correlated(moments, sums, integrated.mean), integrated.hierarchies
         correlation = learn_correlations(moments, sums, learn, in_parts=in_parts)
-        return correlation, correlated(moments, sums, correlation)
+        return correlation, correlated(moments, sums, correlation), None
+
+    @staticmethod
+    def _one_gaussian_prior(settings: Settings) -> bool:
+        """Return True for the crossed prior without kinds of tasks, which is learned, and Gaussian rewards."""
+        return settings.task_kinds == "one" and settings.known is None and settings.likelihood == "gaussian"
 
     def learned_from(
         self,

@@ -32,6 +32,7 @@ from hieropo.model.crossed.tree import Ladder
 from hieropo.model.hierarchy import Grouping
 from hieropo.model.steps import upper_factor
 from hieropo.moments.in_shards import AnyMoments, MomentsInShards
+from hieropo.moments.statistics import Moments
 
 _NODES = 7  # of one standard deviation above 0
 LEVEL_NODES = 5  # of l, which decides nothing
@@ -383,6 +384,17 @@ class _Search(NamedTuple):
         for k, axis in enumerate(axes):
             log_weight += np.expand_dims(axis.log_mass, tuple(i for i in range(4) if i != k))
         return log_weight, squares
+
+
+def log_marginal(moments: Moments, shapes: Shapes, groups: Groups, axes: Axes, weights: Array) -> float:
+    """Return the log evidence of all nodes of a grid, up to a constant that depends on the shapes and numbers of rows.
+
+    ``axes`` and ``weights`` are those of :func:`grid`; one further way up is taken, at the node of most weight.
+    """
+    at = np.unravel_index(int(weights.argmax()), weights.shape)
+    one = [Axis(axis.nodes[k : k + 1], axis.log_mass[k : k + 1]) for axis, k in zip(axes, at, strict=True)]
+    value = _Search.of(moments, shapes, groups).log_weights((one[0], one[1], one[2], one[3]))[0]
+    return float(value.sum() - np.log(weights[at]) + moments.log_precision.sum() / 2)
 
 
 class _Curve(NamedTuple):
