@@ -4,12 +4,12 @@
     python experiments/odd_tasks.py --share 0.05 --out /tmp/odd_tasks.md
 
 Logs, policies, values and claims are those of `experiments/claims.py`: 60 tasks with 25 rows, four actions, noise of
-sd 1, where nothing else is said; both settings learn from the same logs. "used" is the share of the logs in which the
-mixture of spreads is used; in all others both settings have the same answer, and it is computed once. "claims,
+sd 1, unless the row says otherwise; both settings learn from the same logs. "used" is the share of the logs in which
+the mixture of spreads is used; in all others both settings have the same answer, and it is computed once. "claims,
 permuted" is how often the interval leaves 0 out with rewards permuted within tasks, which turns large effects of a task
-into noise. "harmed" is the share of the changed tasks that the 5 % gate lets through and in which
-the policy is truly worse; "harmed, by law" is the mean probability of that, given the log, under the law that drew the
-log. That is an estimate of the same share with a smaller error, where normal rewards without contexts make it exact. A
+into noise. "harmed" is, of the changed tasks that the 5 % gate lets through, the share in which the policy is truly
+worse. "harmed, by law" is the mean probability of that, given the log, under the distribution that drew the log. It
+estimates the same share with a smaller error, and is given where it is exact: for normal rewards without contexts. A
 seed gives the same figures with any number of processes.
 """
 

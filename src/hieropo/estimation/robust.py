@@ -65,7 +65,7 @@ _MOST_ALIKE = 0.5  # share of rewards of one value
 _SOME = 2**16  # rows that this share is taken from
 _ODDS = float(np.log(10.0))
 _SIZE = 0.03  # asymmetry, in noise standard deviations, that matters
-_HEAVY = "Rewards have heavy tails, and likelihood='auto' takes them as Gaussian all the same: {}."
+_HEAVY = "Rewards have heavy tails, but likelihood='auto' keeps the Gaussian likelihood: {}."
 _SKEWED = "errors are skewed, so that the centre of a robust fit is not the mean"
 
 

@@ -418,9 +418,9 @@ def _part_on_own_rows(subject: Subject, overlap: Overlap) -> str | None:
     if overlap != "partly" or not subject.part:
         return None
     return (
-        "The policy was learned from some of these rows, of moments in shards. Importance-weighted estimates then need "
-        "policies that were learned from these rows alone, without each fifth of them, which is not done in shards. "
-        "Evaluate it on later rows, or on rows of the fit alone."
+        "The policy was learned from some of these rows, by moments in shards. Importance-weighted estimates then need "
+        "policies that are learned from four fifths of these rows and from no others, and a fit in shards cannot learn "
+        "them. Evaluate it on later rows, or on rows of the fit alone."
     )
 
 

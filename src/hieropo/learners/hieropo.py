@@ -121,8 +121,10 @@ class HierOPO(LearnsFromMoments):
         where their Bayes factor against one kind is above 10. A number (2 to 6) sets how many. "one": all tasks vary
         around one mean. Kinds need 8 to 300 tasks in memory, without levels and metadata.
     drift : {"auto", None}
-        With the crossed prior and ``time=``: "auto" lets interactions and levels of tasks follow random walks, each
-        where its Bayes factor is above 10. Policies are then of the end of the log. None: coefficients are constant.
+        With the crossed prior and ``time=``: "auto" lets interactions, effects of actions in all tasks alike, and
+        levels of tasks follow random walks, each where its Bayes factor is above 10. Between 1 and 10 the fit uses the
+        rate of the walk times its probability. Policies are then of the end of the log. None: coefficients are
+        constant.
     roles : mapping, optional
         Columns by role, as the parameters of :meth:`fit` name them, for use as a scikit-learn estimator:
         ``HierOPO(roles={"task": "store", "action": "offer"}).fit(X, y)``. Columns named in a fit come first.
@@ -150,7 +152,7 @@ class HierOPO(LearnsFromMoments):
         The likelihood with its parameters, where rewards are not taken as Gaussian. ``moments_`` are then those of
         pseudo-rewards.
     drift_ : Drift or None
-        The rates at which coefficients and levels drift; None where drift was not tested for.
+        The rates at which interactions, effects of actions and levels drift; None where drift was not tested for.
     rejected_ : Rejected or None
         Unusable rows of the last log that were set aside, counted by reason; None in a strict fit, which stops at one.
     findings_ : tuple of Finding

@@ -764,7 +764,10 @@ def _walk(coefficients: str, log_odds: float) -> str:
     if log_odds > CLEAR:
         return f"{coefficients} drift in time (log Bayes factor {log_odds:.1f})."
     probability = 1 / (1 + np.exp(-log_odds))
-    return f"{coefficients} may drift in time (probability {probability:.2f}): the fit averages over drift and none."
+    return (
+        f"{coefficients} may drift in time (probability {probability:.2f}): the fit takes the mean rate over drift and "
+        "none."
+    )
 
 
 _STILL = {

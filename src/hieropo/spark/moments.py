@@ -188,9 +188,9 @@ def moments(  # noqa: PLR0913 - as of `LogMoments.of`
         "rows": rows are re-partitioned by the hash of their task, and each shard is summed where its rows arrive.
         "partitions": the partitions of a frame are summed where they are, in as many groups as there are task slots,
         and the driver merges the partial sums in the order of the groups. "files": the same for groups of files of
-        about equal bytes, which workers read without Spark. "auto": "files" for a path. For a frame "partitions", where
-        the partial sums of all groups have fewer bytes than the rows, by a count of its rows and (approximately) tasks;
-        or else "rows".
+        about equal bytes, which workers read without Spark. "auto": "files" for a path. For a frame it counts the rows
+        and (approximately) the tasks, and takes "partitions" where the partial sums of all groups have fewer bytes than
+        the rows and fit the memory (1 GiB a group, 8 GiB in all), and else "rows".
     spark : SparkSession, optional
         Default: the active session.
     groups : int, optional
@@ -198,11 +198,11 @@ def moments(  # noqa: PLR0913 - as of `LogMoments.of`
     lenient : bool
         Set rows aside that cannot be used, as :meth:`LogMoments.of` does: a warning counts them by reason, and
         ``provenance["set_aside"]`` of the result has the counts. Rows of a frame are numbered in the order of the
-        groups of partitions, or of the shards where rows are re-partitioned.
+        groups of partitions, or of the shuffled partitions where rows are re-partitioned.
     rejects : path, optional
         A .parquet or .csv file that lists the first 10,000 of them, or of those that make the sums fail.
     **columns
-        Names of columns by role, as of :meth:`LogMoments.of`. Sums of clusters are made in the one read of the rows.
+        Names of columns by role, as of :meth:`LogMoments.of`. With ``cluster`` the same read sums clusters.
 
     Returns
     -------

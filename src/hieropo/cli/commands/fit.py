@@ -106,7 +106,8 @@ LEARNERS = {"hier": "HierOPO", "flat": "FlatOPO", "pooled": "PooledOPO"}
 @click.option(
     "--drift", type=click.Choice(["auto", "none"]), default="auto", show_default=True,
     help="Drift of coefficients in time. auto: older rows count less where --time names a column and the Bayes factor "
-    "of drift is above 10. none: coefficients are constant in time. With --algorithm hier only.",
+    "of drift is above 10; from 1 to 10 the fit averages over drift and none. none: coefficients are constant in time. "
+    "With --algorithm hier only.",
 )  # fmt: skip
 @click.option(
     "--unseen", type=click.Choice(["prior", "error"]), default="prior", show_default=True,

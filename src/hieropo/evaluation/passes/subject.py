@@ -52,7 +52,7 @@ class Subject:
         True where coefficients move in time, so that the moments are not those of the rows as they are in the log.
     part : bool
         True where moments and posterior are of some of the tasks that the policy was learned from, given all of them.
-        The policy can then be learned again without some rows of these tasks, and not from other rows.
+        The policy can then be learned again without some rows of these tasks, but not from rows of another log.
     """
 
     policy: AnyPolicy
