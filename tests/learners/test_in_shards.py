@@ -83,7 +83,7 @@ def test_decisions_of_the_crossed_prior_are_those_of_one_machine(tmp_path, ids):
     table = log(ids="int" if ids == "int" else "text")
     task = ["city", "store"] if ids == "tuple" else "store"
     moments, _ = shards_of(table, tmp_path / "s", task=task)
-    one, many = HierOPO().fit(moments), HierOPO().fit(tmp_path / "s")
+    one, many = HierOPO(spreads="one").fit(moments), HierOPO(spreads="one").fit(tmp_path / "s")
     assert one.posterior_.log_evidence == pytest.approx(many.posterior_.log_evidence, abs=1e-8)
     assert np.allclose(one.hierarchy_.weights, many.hierarchy_.weights, rtol=1e-9)
     many.save(tmp_path / "policy")
@@ -104,7 +104,10 @@ def test_two_levels_are_those_of_one_machine(tmp_path, settings):
     table = log(n=60_000, stores=9000)
     settings = {"uncertainty": "first-order", **settings}
     moments, _ = shards_of(table, tmp_path / "s")
-    one, many = HierOPO(**settings).fit(moments), HierOPO(**settings).fit(tmp_path / "s")
+    one, many = (
+        HierOPO(spreads="one", **settings).fit(moments),
+        HierOPO(spreads="one", **settings).fit(tmp_path / "s"),
+    )
     deviance = one.estimate_.chosen.deviance
     assert many.estimate_.chosen.deviance == pytest.approx(deviance, rel=1e-8)
     many.save(tmp_path / "policy")
@@ -133,7 +136,7 @@ def test_given_hyper_parameters_give_the_answer_of_one_machine(tmp_path, role):
 @pytest.mark.slow
 def test_known_crossed_hierarchies_give_the_answer_of_one_machine(tmp_path):
     moments, _ = shards_of(log(), tmp_path / "s")
-    known = HierOPO().fit(moments).hierarchy_.central()
+    known = HierOPO(spreads="one").fit(moments).hierarchy_.central()
     one, many = (HierOPO(known=known).fit(source) for source in (moments, tmp_path / "s"))
     assert many.posterior_.log_evidence == pytest.approx(one.posterior_.log_evidence, rel=1e-12)
     many.save(tmp_path / "policy")
@@ -175,7 +178,7 @@ def test_columns_far_from_zero_and_maps_that_are_given(tmp_path):
     moments, sharded = shards_of(table, tmp_path / "s")
     assert sharded.features.origin is not None
     given = per_action(["call", "gift", "none"], ["visits"])
-    one, many = (HierOPO(features=given).fit(source) for source in (moments, sharded))
+    one, many = (HierOPO(spreads="one", features=given).fit(source) for source in (moments, sharded))
     assert many.posterior_.log_evidence == pytest.approx(one.posterior_.log_evidence, abs=1e-6)
     many.save(tmp_path / "policy")
     assert decisions(one, table)[0] == decisions(many, table)[0]
@@ -247,7 +250,10 @@ def test_a_fit_to_rows_after_one_to_shards_is_whole_again(tmp_path):
 def test_an_evaluation_on_later_rows_is_that_of_one_machine(tmp_path, settings):
     moments, _ = shards_of(log(), tmp_path / "s")
     later = log(seed=1, n=1500, stores=430)  # 30 tasks are new
-    one, many = (HierOPO(logging="random", **settings).fit(source) for source in (moments, tmp_path / "s"))
+    one, many = (
+        HierOPO(spreads="one", logging="random", **settings).fit(source)
+        for source in (moments, tmp_path / "s")
+    )
     many.save(tmp_path / "policy")
     again = load_evaluable(tmp_path / "policy")
     expected = one.evaluate(later)
@@ -271,7 +277,10 @@ def test_an_evaluation_on_later_rows_is_that_of_one_machine(tmp_path, settings):
 def test_an_evaluation_on_the_rows_of_the_fit_is_cross_fitted_as_in_memory(tmp_path, settings):
     table = log(n=1500, stores=150)
     moments, _ = shards_of(table, tmp_path / "s")
-    one, many = (HierOPO(logging="random", **settings).fit(source) for source in (moments, tmp_path / "s"))
+    one, many = (
+        HierOPO(spreads="one", logging="random", **settings).fit(source)
+        for source in (moments, tmp_path / "s")
+    )
     store = sorted(set(table["store"].to_pylist()))[:60]
     for rows in (
         table,
@@ -300,7 +309,7 @@ def test_an_evaluation_on_the_rows_of_the_fit_is_cross_fitted_as_in_memory(tmp_p
 def test_a_gate_is_written_for_all_tasks_and_none_passes_that_was_not_evaluated(tmp_path):
     moments, _ = shards_of(log(), tmp_path / "s")
     later = log(seed=1, n=800, stores=200)
-    one, many = (HierOPO(logging="random").fit(source) for source in (moments, tmp_path / "s"))
+    one, many = (HierOPO(spreads="one", logging="random").fit(source) for source in (moments, tmp_path / "s"))
     gates = [learner.evaluate(later).gate(0.3, incumbent="none") for learner in (one, many)]
     one.save(tmp_path / "one", policy=gates[0])
     many.save(tmp_path / "many", policy=gates[1])
