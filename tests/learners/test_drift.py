@@ -266,3 +266,23 @@ def test_the_command_takes_it(tmp_path: Path) -> None:
         main, ["fit", str(log), "-o", out, *columns, "--drift", "none", "--algorithm", "pooled"]
     )
     assert wrong.exit_code == 2
+
+
+def test_the_mean_of_equal_times_may_round_to_a_later_time() -> None:
+    log = a_log(alike=1.0, move=0.0, rows=40)
+    days = np.floor(log["when"].to_numpy())
+
+    def last_mean_is_late(when: np.ndarray) -> bool:
+        last = when[days == days.max()]
+        return bool(np.bincount(np.zeros(last.size, dtype=int), last)[0] / last.size > last[0])
+
+    seconds = (1.7e9 + 0.1 * k + 86_400.3 * days for k in range(1, 100))
+    learners = []
+    for when in (days, next(filter(last_mean_is_late, seconds))):
+        at_days = log.set_column(log.column_names.index("when"), "when", pa.array(when))
+        learners.append(HierOPO(logging="random").fit(at_days, **ROLES))
+    by_day, by_second = (learner.drift_ for learner in learners)
+    assert by_day is not None
+    assert by_second is not None
+    assert by_second.zeta * 86_400.3 == pytest.approx(by_day.zeta, rel=1e-6)
+    assert by_day.zeta > 0.0

@@ -6,7 +6,13 @@ import pytest
 from hieropo import InputError, MismatchError, per_action
 from hieropo._utils.packed import unpack
 from hieropo.moments.accumulation import Accumulator
-from hieropo.moments.clusters import ClusterAccumulator, correlated, drawn_by_cluster, independent
+from hieropo.moments.clusters import (
+    ClusterAccumulator,
+    ClusterSums,
+    correlated,
+    drawn_by_cluster,
+    independent,
+)
 from hieropo.moments.units import UnitAccumulator
 from hieropo.rows.batches import Batch, Roles
 
@@ -183,6 +189,19 @@ def test_actions_that_were_drawn_for_clusters_are_told_from_those_of_rows() -> N
     assert not drawn_by_cluster(task, of_tasks, cluster, rng)
     assert drawn_by_cluster(np.zeros(1000, dtype=np.int64), of_tasks, cluster, rng)
     assert not drawn_by_cluster(task, of_clusters, np.arange(1000), rng)
+
+
+@pytest.mark.parametrize("weight", [5.0, 1e4, 1e12])
+def test_rows_of_large_weights_do_not_matter_to_whether_actions_were_drawn_for_clusters(
+    weight: float,
+) -> None:
+    def of(action: np.ndarray, cluster: np.ndarray) -> ClusterSums:
+        sums = np.column_stack([np.ones(len(action)), np.zeros(len(action)), np.full(len(action), weight)])
+        return ClusterSums(action, action, sums, cluster)
+
+    clusters = np.arange(200)
+    assert of(np.random.default_rng(0).integers(3, size=200), clusters).drawn_once
+    assert not of(np.tile(np.arange(3), 200), np.repeat(clusters, 3)).drawn_once
 
 
 def test_the_order_of_rows_does_not_matter_to_whether_actions_were_drawn_for_clusters() -> None:

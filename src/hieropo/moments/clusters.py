@@ -39,6 +39,7 @@ from hieropo.rows.ids import Ids, plain
 from hieropo.rows.keys import GrowingKeys, Keys
 
 _ROOM = 1024
+_MOST_DRAWN = 2**20  # rows, in proportion to which those of more are counted where actions are permuted
 _ROUNDING = 1e-9  # share of subtracted rows, above their rounding error
 
 
@@ -140,7 +141,10 @@ class ClusterSums:
     @property
     def drawn_once(self) -> bool:
         """True where the actions of a log were drawn once for each cluster, as :func:`drawn_by_cluster` tells."""
-        n = np.maximum(np.rint(self.size), 1.0).astype(np.int64)
+        size = np.maximum(np.rint(self.size), 1.0)
+        if (total := float(size.sum())) > _MOST_DRAWN:  # a row of weight k is k rows
+            size = np.maximum(np.rint(size * (_MOST_DRAWN / total)), np.minimum(size, 2.0))
+        n = size.astype(np.int64)
         action, cluster = np.repeat(self.action, n), np.repeat(self.cluster, n)
         return drawn_by_cluster(np.zeros_like(action), action, cluster, np.random.default_rng(0))
 

@@ -94,7 +94,7 @@ class PeriodSums:
             return self
         rows = self.rows
         times = np.add.reduceat(rows * self.times, first) / np.add.reduceat(rows, first)
-        return replace(self, sums=np.add.reduceat(self.sums, first, axis=2), times=times)
+        return replace(self, sums=np.add.reduceat(self.sums, first, axis=2), times=in_order(times, self.end))
 
     def times_precision(self, precision: Array) -> Self:
         """Return the sums of rows of the precisions (m,) of their tasks."""
@@ -106,6 +106,11 @@ class PeriodSums:
         columns = self.dim * T if paths else T
         step = max(int(_PIECE / (K * (columns + 1 + self.dim) ** 2)), 1)
         return [slice(first, min(first + step, m)) for first in range(0, m, step)]
+
+
+def in_order(times: Array, end: float) -> Array:
+    """Return mean times (T,) of periods that do not fall and are not after the end, where rounding made them so."""
+    return np.asarray(np.minimum(np.maximum.accumulate(times), end))
 
 
 class _Columns(NamedTuple):

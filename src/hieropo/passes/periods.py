@@ -13,7 +13,7 @@ from hieropo.logs.arrow.arrays import times
 from hieropo.logs.arrow.log_source import Part
 from hieropo.logs.bad_rows.rejects import Rejects
 from hieropo.logs.reading import read_again
-from hieropo.moments.periods import PeriodSums
+from hieropo.moments.periods import PeriodSums, in_order
 from hieropo.moments.statistics import Moments, add_rows
 from hieropo.moments.units import one_action
 from hieropo.passes.checked_rows import CheckedRows, as_floats
@@ -144,4 +144,5 @@ def period_sums(
         time_unit = np.datetime_data(batch.time.dtype)[0] if batch.time.dtype.kind == "M" else ""
     present = of_periods[0] > 0
     times_of = of_periods[1, present] / of_periods[0, present]
-    return PeriodSums(sums.reshape(m, K, T, size)[:, :, present], times_of, end, p, time_unit)
+    present_sums = sums.reshape(m, K, T, size)[:, :, present]
+    return PeriodSums(present_sums, in_order(times_of, end), end, p, time_unit)

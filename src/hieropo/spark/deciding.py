@@ -2,7 +2,9 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +19,7 @@ from hieropo.logs.arrow.arrays import decoded
 from hieropo.logs.arrow.log_source import BATCH_ROWS, regroup
 from hieropo.rows.batches import Roles, task_columns
 from hieropo.spark.workers import check_workers, prepare_worker, session_of
+from hieropo.storage.layout import POLICY
 from hieropo.storage.load import StoredPolicy, load_policy
 
 
@@ -88,15 +91,23 @@ def _decided(location: str, requests: Any, given: dict[str, Any]) -> pa.Table:
         warnings.simplefilter(
             "ignore"
         )  # the reasons are in the table; nobody reads a worker's standard error
-        stored, roles, new_tasks = _loaded(location)
+        stored, roles, new_tasks = _loaded(location, _version(location))
         column = eligible_column(stored.policy, roles.eligible, given.get("eligible"))
         task = task_columns(given.get("task")) or roles.task
         columns = {**given, "task": task, "eligible": column, "new_tasks": new_tasks}
         return Decisions.concatenated(list(decide_rows(stored.policy, requests, **columns))).table
 
 
+def _version(location: str) -> tuple[int, ...]:
+    """Return what differs where another policy was saved at a place; () where there is none."""
+    with suppress(OSError):
+        document = (Path(location) / POLICY.document).stat()
+        return document.st_ino, document.st_mtime_ns, document.st_size
+    return ()
+
+
 @lru_cache(maxsize=2)
-def _loaded(location: str) -> tuple[StoredPolicy, Roles, NewTasks | None]:
+def _loaded(location: str, version: tuple[int, ...]) -> tuple[StoredPolicy, Roles, NewTasks | None]:  # noqa: ARG001 - a key
     stored = load_policy(location)
     return stored, roles_of(stored), new_tasks_of(stored)
 

@@ -452,3 +452,22 @@ def test_the_interval_of_the_level_reaches_zero_where_tasks_do_not_differ() -> N
         {"task": np.repeat(np.arange(40), 10), "action": rng.integers(0, 2, 400), "reward": differ}
     )
     assert HierOPO().fit(frame, **ROLES).summary().parts[0].sd.lower > 0.5
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_rewards_without_noise_in_clusters_have_a_summary(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    task = np.repeat(np.arange(10), 20)
+    log = pd.DataFrame(
+        {
+            "task": task,
+            "action": "a",
+            "reward": rng.normal(size=10)[task],
+            "session": rng.integers(0, 66, 200),
+            "size": 1.0 * task,
+        }
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HieropoWarning)
+        learner = HierOPO().fit(log, **ROLES, metadata=["size"], cluster="session")
+    assert learner.summary(models=False).rows is not None

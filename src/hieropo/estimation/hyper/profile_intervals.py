@@ -420,8 +420,7 @@ def profile_intervals(
 def _targets(active: Moments, tree: Tree, estimate: Estimate, multiple: Array | None) -> Iterator[_Target]:
     """Yield the variances of all levels for which there are intervals."""
     noise_var, d, ratios = estimate.hierarchy.noise_var, tree.dim, _ratios(estimate.hierarchy)
-    best = tree_likelihood(tree, ratios, estimate.criterion, 0.0)
-    held = best.degrees <= 0 or best.noise_var < _AT_FLOOR * noise_var
+    held = tree_likelihood(tree, ratios, estimate.criterion, _AT_FLOOR * noise_var).degrees <= 0
     levels = tuple(_free(ratio, estimate, multiple) for ratio in ratios)
     surface = Surface(tree, estimate, levels, held)
     if estimate.chosen.shape == "diag":
