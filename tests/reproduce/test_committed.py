@@ -94,7 +94,7 @@ def test_the_learned_prior_is_committed_beside_the_given_one() -> None:
     assert re.fullmatch(rb"[0-9a-f]{40}(, [0-9a-f]{40})*", inside[b"commit"])
     found = {(r["rows"], r["algorithm"]): r["mean"] for r in rows_of("movielens/prior.parquet")}
     for n in (500, 2000, 10000):
-        assert found[n, learned_prior.SD] == pytest.approx(1, abs=0.1)
+        assert found[n, learned_prior.SD] == pytest.approx(1, abs=0.2 if n == 500 else 0.1)
         assert found[n, learned_prior.NOISE] == pytest.approx(1, abs=0.05)
         assert found[n, learned_prior.GIVEN_MEAN] < found[n, learned_prior.LEARNED_MEAN] < 0.4
 
