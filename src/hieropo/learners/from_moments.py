@@ -49,6 +49,7 @@ from hieropo.logging_policy.incumbents import (
     has_intercepts,
     uses_choices,
 )
+from hieropo.logs.bad_rows.rejects import Rejected
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.hierarchy import Hierarchy
 from hieropo.model.in_shards import PosteriorInShards
@@ -76,6 +77,7 @@ Pessimism = float | Literal["cv"] | None
 class LearnsFromMoments(Fitted, Estimator):
     """The part of a learner that takes moments; the settings are those of :class:`HierOPO`."""
 
+    rejected_: Rejected | None
     pessimism_: PessimismChoice
     policy_: LCBPolicy
     findings_: tuple[Finding, ...]
@@ -111,7 +113,8 @@ class LearnsFromMoments(Fitted, Estimator):
         features = learned_map(shards, self.features if has_origin(self.features) else None).features  # type: ignore[arg-type]  # a map
         per_action = self._per_action(features, roles, settings)
         sums = sums_to_learn_from(shards, features, per_action=per_action)
-        self._seconds, self.rejected_, self._collected = {}, None, None
+        self._seconds, self._collected = {}, None
+        self.rejected_ = None
         self._actions_given = isinstance(self.features, FeatureMap)
         found = findings_on(
             sums, features, roles, learning=self.known is None, listed=not self._actions_given,
@@ -136,7 +139,8 @@ class LearnsFromMoments(Fitted, Estimator):
         self._refuse_cv()
         log.check(self.features, columns)
         self._check_roles(log.roles, settings)
-        self._seconds, self.rejected_, self._collected = {}, None, None
+        self._seconds, self._collected = {}, None
+        self.rejected_ = None
         self._actions_given = isinstance(self.features, FeatureMap)
         log = log.within(self.features) if has_origin(self.features) else log.at_final_origin()  # type: ignore[arg-type]  # a map
         per_action, summed = self._per_action(log.features, log.roles, settings), log.summed

@@ -21,6 +21,7 @@ from hieropo.estimation.learning import (
     TaskCovariance,
 )
 from hieropo.estimation.sites import Likelihood, refuse_likelihood
+from hieropo.evaluation.pessimism import PessimismChoice
 from hieropo.features.maps import FeatureMap, action_positions, merged_map
 from hieropo.learners.drift import drift_of_first_rows, error_so_far
 from hieropo.learners.from_moments import LearnsFromMoments, Pessimism
@@ -177,19 +178,19 @@ class HierOPO(LearnsFromMoments):
         drift: DriftSetting = "auto",
         roles: Mapping[str, Any] | None = None,
     ) -> None:
-        self.features = features
-        self.pessimism = pessimism
-        self.level = level
-        self.task_cov = task_cov
-        self.hyper = hyper
-        self.uncertainty = uncertainty
-        self.known = known
-        self.unseen = unseen
-        self.logging = logging
-        self.spreads = spreads
-        self.likelihood = likelihood
-        self.task_kinds = task_kinds
-        self.drift = drift
+        self.features: FeatureChoice = features
+        self.pessimism: Pessimism = pessimism
+        self.level: float | None = level
+        self.task_cov: TaskCovariance = task_cov
+        self.hyper: Hyper = hyper
+        self.uncertainty: Uncertainty = uncertainty
+        self.known: Hierarchy | CrossedHierarchy | None = known
+        self.unseen: Unseen = unseen
+        self.logging: Logging = logging
+        self.spreads: SpreadsSetting = spreads
+        self.likelihood: Likelihood = likelihood
+        self.task_kinds: TaskKindsSetting = task_kinds
+        self.drift: DriftSetting = drift
         self.roles = roles
 
     @shows_progress
@@ -312,8 +313,8 @@ class HierOPO(LearnsFromMoments):
         if self.pessimism == "cv":
             from hieropo.evaluation.entry import best_pessimism, subject_of
 
-            self.pessimism_ = best_pessimism(subject_of(self), source, roles, bad_rows)
-            self.policy_ = LCBPolicy(
+            self.pessimism_: PessimismChoice = best_pessimism(subject_of(self), source, roles, bad_rows)
+            self.policy_: LCBPolicy = LCBPolicy(
                 self.posterior_, self.features_, pessimism=self.pessimism_.chosen, unseen=self.unseen
             )
         return self
