@@ -26,6 +26,9 @@ WHOLE: Window = (0.0, 1.0)
 class Curves:
     """Z_s(v) of all tasks, over its largest value, for any v."""
 
+    most: Array
+    none: Array
+
     def __init__(self, scales: Array, log_ratios: Array) -> None:
         from scipy.interpolate import CubicSpline
 

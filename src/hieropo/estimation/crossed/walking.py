@@ -106,6 +106,7 @@ class WalkingMixture(CrossedMixture):
         The same, the path of the effects of actions taken as known.
     """
 
+    moments: Moments
     hierarchy: WalkingHierarchies
     still: CrossedMixture
 

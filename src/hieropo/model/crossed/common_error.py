@@ -12,9 +12,11 @@ import numpy as np
 
 from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.packed import pack
+from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.crossed.posterior import OneHierarchy
 from hieropo.model.gaussian import Gaussian
 from hieropo.model.table import PosteriorTable
+from hieropo.moments.statistics import Moments
 from hieropo.rows.keys import Unseen
 
 
@@ -29,9 +31,16 @@ class WithCommonError(OneHierarchy):
         R.
     """
 
+    inner: Any
+    root: Array
+    moments: Moments
+    hierarchy: CrossedHierarchy
+
     def __init__(self, inner: Any, root: Array) -> None:
-        self.inner, self.root = inner, root
-        self.moments, self.hierarchy = inner.moments, inner.hierarchy
+        self.inner = inner
+        self.root = root
+        self.moments = inner.moments
+        self.hierarchy = inner.hierarchy
 
     def __getattr__(self, name: str) -> Any:
         if name in ("inner", "root"):
