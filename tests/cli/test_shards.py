@@ -146,5 +146,5 @@ def test_a_policy_of_shards_decides_and_is_evaluated(log, monkeypatch):
     assert "hieropo evaluate" in shown
     assert "60, such as" in run(0, "inspect", "policy")
     assert "500 decisions" in run(0, "decide", "policy", log / "2.parquet", "-o", "d.parquet")
-    assert "all tasks in memory" in run(0, "evaluate", "policy", log)
+    assert "DR" in run(0, "evaluate", "policy", log)
     assert "s1" in run(0, "explain", "policy", "--task", "s1", "--moments", "shards")

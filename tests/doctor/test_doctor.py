@@ -455,7 +455,7 @@ def menus_by_turns() -> pa.Table:
 def test_propensities_of_menus_that_change_are_right() -> None:
     table = menus_by_turns()
     assert examine(table, **ROLES, eligible="menu", guess=False).findings == ()
-    learner = HierOPO().fit(table, **ROLES, eligible="menu")  # where a warning is an error
+    learner = HierOPO(drift=None).fit(table, **ROLES, eligible="menu")  # where a warning is an error
     assert learner.evaluate(table).limits == ()
     four = pa.array([list("abcd")] * table.num_rows)
     wrong = table.set_column(table.schema.get_field_index("menu"), "menu", four)

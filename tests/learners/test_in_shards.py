@@ -298,7 +298,7 @@ def test_an_evaluation_on_the_rows_of_the_fit_is_cross_fitted_as_in_memory(tmp_p
     both = pa.concat_tables([table, log(seed=1, n=500, stores=150)])
     partly = many.evaluate(both)
     assert partly.learned_from == "partly"
-    assert "not done in shards" in partly.refused
+    assert "a fit in shards cannot learn them" in partly.refused
     shutil.rmtree(tmp_path / "s")
     many_path = tmp_path / "policy"
     with pytest.raises(ArtifactError, match="does not exist"):
