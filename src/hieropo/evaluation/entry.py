@@ -263,12 +263,12 @@ _NOT_CHECKED_BY_SITES = (
 def _of_drift(overlap: Overlap) -> tuple[str, ...]:
     """Return sentences about a policy whose coefficients drift."""
     unchecked = (
-        "Predictions are not checked against the rows: coefficients may drift, and predictions are those at the end of the "
-        "log that the policy was learned from."
+        "Predictions are not checked against the rows: coefficients may drift, and predictions are those at the end of "
+        "the log that the policy was learned from."
     )
     mean = (
-        "Coefficients may drift in time. The model's estimates are for the end of the log. Importance-weighted estimates "
-        "are means over the log, of policies that are learned without drift from other rows."
+        "Coefficients may drift in time. The model's estimates are for the end of the log. Importance-weighted "
+        "estimates are means over the log, of policies that are learned without drift from other rows."
     )
     return (unchecked,) if overlap == "no" else (unchecked, mean)
 
