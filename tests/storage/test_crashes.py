@@ -40,7 +40,7 @@ def test_a_save_that_fails_before_any_of_its_steps_leaves_the_old_policy_and_not
         stand.save(stand.old)
         steps = iter(range(len(seen)))
         with monkeypatch.context() as patch:
-            for name in ("_locked", "_claim", "_sync", "exchange"):
+            for name in ("locked", "_claim", "_sync", "exchange"):
                 patch.setattr(directories, name, failing(getattr(directories, name), steps))
             try:
                 stand.save(stand.new)

@@ -11,19 +11,17 @@ processes that need the same code at once, such as the workers of a machine, one
 
 import hashlib
 import os
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
 
-if sys.platform != "win32":
-    import fcntl
+from hieropo._utils.directory_locks import locked
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -68,35 +66,15 @@ class _Turns:
     @contextmanager
     def of(self, folder: Path) -> Iterator[None]:
         """Wait for the turn of this thread; without locks of files only for the other threads."""
-        with self._threads:
-            outermost = self._depth == 0
-            descriptor = _locked(folder) if outermost else None
+        with self._threads, nullcontext() if self._depth else locked(folder):
             self._depth += 1
             try:
                 yield
             finally:
                 self._depth -= 1
-                if descriptor is not None:
-                    fcntl.flock(descriptor, fcntl.LOCK_UN)  # also where a process was forked meanwhile
-                    os.close(descriptor)
 
 
 _ONE_COMPILES = _Turns()
-
-
-def _locked(folder: Path) -> int | None:
-    """Return the descriptor of a folder that this process has locked; None where files cannot be locked."""
-    if sys.platform == "win32":
-        return None
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        except OSError:
-            os.close(descriptor)
-            raise
-        return descriptor
-    return None
 
 
 @contextmanager

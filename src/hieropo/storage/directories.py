@@ -17,12 +17,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from hieropo._utils.directory_locks import lock_directory, locked, open_directory
 from hieropo.errors import ArtifactError, InputError
 from hieropo.features.maps import FeatureMap, feature_map_from_dict
 from hieropo.storage import layout
-
-if sys.platform != "win32":
-    import fcntl
 
 RENAME_EXCHANGE = 2  # Linux; the swap flag of macOS has the same value
 CURRENT_DIRECTORY = -100 if sys.platform == "linux" else -2
@@ -40,7 +38,7 @@ def replacing(target: Path, check: Callable[[Path], None]) -> Iterator[Path]:
         Called with ``target`` before anything is written, and again before it is replaced. Raises where ``target``
         must be kept.
     """
-    with _locked(target.parent):
+    with locked(target.parent):
         check(target)
         _remove_leftovers(target)
     folder, lock = _claim(target)
@@ -48,7 +46,7 @@ def replacing(target: Path, check: Callable[[Path], None]) -> Iterator[Path]:
         yield folder
         for path in (*folder.iterdir(), folder):
             _sync(path)
-        with _locked(target.parent):
+        with locked(target.parent):
             check(target)
             _publish(folder, target)
             _sync(target.parent)
@@ -62,7 +60,7 @@ def replacing(target: Path, check: Callable[[Path], None]) -> Iterator[Path]:
 def remove(target: Path) -> None:
     """Remove a directory, and the leftovers of writers that died beside it."""
     target = Path(os.path.realpath(target))
-    with _locked(target.parent):
+    with locked(target.parent):
         for folder in (*_siblings(target, "replaced"), target):
             with suppress(FileNotFoundError):
                 folder.rename(_sibling(target, "saving"))  # in one step: a reader never finds a part of it
@@ -98,9 +96,9 @@ def _claim(target: Path) -> tuple[Path, int | None]:
     while True:
         folder = _sibling(target, "saving")
         folder.mkdir()
-        lock = _open_directory(folder)
+        lock = open_directory(folder)
         if lock is not None:
-            _lock(lock, wait=True)
+            lock_directory(lock, wait=True)
         if folder.exists():  # until it was locked, another writer may have taken it for a leftover
             return folder, lock
         if lock is not None:
@@ -139,43 +137,16 @@ def _remove_leftovers(target: Path) -> None:
 
 
 def _remove_abandoned(folder: Path) -> None:
-    lock = _open_directory(folder)
+    lock = open_directory(folder)
     if lock is None:
         return
     try:
-        if _lock(lock, wait=False):  # held until the folder is removed, so that no writer can claim it
+        if lock_directory(
+            lock, wait=False
+        ):  # held until the folder is removed, so that no writer can claim it
             shutil.rmtree(folder, ignore_errors=True)
     finally:
         os.close(lock)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    lock = _open_directory(folder)
-    try:
-        if lock is not None:
-            _lock(lock, wait=True)
-        yield
-    finally:
-        if lock is not None:
-            os.close(lock)
-
-
-def _open_directory(folder: Path) -> int | None:
-    try:
-        return os.open(folder, os.O_RDONLY)
-    except OSError:  # Windows opens no directories
-        return None
-
-
-def _lock(descriptor: int, *, wait: bool) -> bool:
-    if sys.platform == "win32":
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError:  # held by another, or a file system without locks
-        return False
-    return True
 
 
 def _sync(path: Path) -> None:
