@@ -327,7 +327,8 @@ def _of_frame(
             how == "auto" and _partial_sums_are_small(chosen, feature_map, roles, count)
         ):
             return _in_groups(FrameSource(chosen.coalesce(count), first), job, "partitions")
-        return _by_task(chosen, job, design, _PARTITIONS * slots)
+        writer = _begun(job, feature_map, offset, design.roles)
+        return _by_task(chosen, job, writer, _PARTITIONS * slots)
 
     return read_design(request.features, source, roles, summed, lenient=request.lenient)
 
@@ -346,24 +347,24 @@ def _partial_sums_are_small(frame: Any, features: FeatureMap, roles: Roles, grou
         counts.append(f.approx_count_distinct(f.xxhash64(*map(quoted, names))))
     row = frame.agg(*(count.alias(str(k)) for k, count in enumerate(counts))).toArrow().to_pylist()[0]
     rows, tasks, clusters = (*map(int, row.values()), 0)[:3]
-    units = len(features.actions or (0,)) if has_per_action_sums(features) else 1
+    units = _units(features)
     partial = 8 * tasks * units * (packed_size(features.dim // units + 1) + 3)
     partial += 8 * clusters * (features.dim // units + 5)
     shuffled = 8 * rows * (1 + len(roles.columns))
     return partial <= _MOST_PARTIAL and groups * partial <= min(shuffled, _MOST_MERGED)
 
 
-def _by_task(frame: Any, job: Job, design: Design, partitions: int) -> _Summed:
+def _by_task(frame: Any, job: Job, writer: ShardWriter, partitions: int) -> _Summed:
     """Sum rows that are re-partitioned by task into the one directory of shards that the workers write."""
     from pyspark.sql import functions as f
 
-    names, writer = list(frame.columns), _begun(job, design.roles)
+    names = list(frame.columns)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from _summed_partition(batches, job, names)
 
     count = min(job.shards, 1 << (partitions.bit_length() - 1))  # a power of two, as the number of shards
-    with_numbers = with_shards(frame, column_tuple(design.roles.task), job.shards)
+    with_numbers = with_shards(frame, column_tuple(writer.plan.roles.task), job.shards)
     place = (f.col(quoted(SHARD)) * f.lit(count) / f.lit(job.shards)).cast("int")
     shuffled = with_numbers.repartitionById(count, place)
     reports = values_of(shuffled.mapInArrow(work, VALUE_DDL), "shuffled part")
@@ -423,14 +424,15 @@ def _summed_partition(
     yield valued(number, summed)
 
 
-def _begun(job: Job, roles: Roles) -> ShardWriter:
+def _begun(job: Job, features: FeatureMap, offset: Array | None, roles: Roles) -> ShardWriter:
     """Return the writer of a directory of shards for a job."""
-    features = feature_map_from_dict(job.features)
-    unit = None
-    if job.offset is not None:
-        units = len(features.actions or (0,)) if has_per_action_sums(features) else 1
-        unit = np.array(job.offset[: features.dim // units])
+    unit = None if offset is None else offset[: features.dim // _units(features)]
     return ShardWriter.begin(job.folder, features, roles, shards=job.shards, offset=unit)
+
+
+def _units(features: FeatureMap) -> int:
+    """Return the number of sums of a task: one for each action, or one."""
+    return len(features.actions or (0,)) if has_per_action_sums(features) else 1
 
 
 def _job(features: FeatureMap, request: _Request, offset: Array | None, parts: Path) -> Job:
