@@ -1,8 +1,22 @@
-"""Comparison of two tables of sums of clusters."""
+"""Sums of clusters: those of a batch of rows, and the comparison of two tables."""
+
+from typing import Any
 
 import numpy as np
 
-from hieropo.moments.clusters import ClusterTable
+from hieropo.moments.clusters import ClusterAccumulator, ClusterTable
+from hieropo.moments.units import UnitAccumulator
+from hieropo.rows.batches import Batch
+
+
+def sums_of(batch: Batch, features: Any) -> tuple[Any, Any]:
+    """Return the moments of each action and the sums of clusters of some rows."""
+    codes = features.action_codes(batch.action)
+    total, clusters = UnitAccumulator(features), ClusterAccumulator(features, None, per_action=True)
+    total.add(batch.task, codes, batch.context, batch.reward)
+    clusters.add(batch, codes)
+    moments = total.moments()
+    return moments, clusters.table().at(moments)
 
 
 def check_same_clusters(mine: ClusterTable, expected: ClusterTable, rtol: float = 1e-12) -> None:

@@ -4,11 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cluster_tables import sums_of
 
 from hieropo import indicator
 from hieropo.estimation.clusters import learn_correlations
-from hieropo.moments.clusters import ClusterAccumulator
-from hieropo.moments.units import UnitAccumulator
 from hieropo.rows.batches import Batch, Roles
 
 
@@ -28,17 +27,13 @@ def test_the_tasks_that_are_learned_from_do_not_depend_on_the_order_of_rows() ->
             context=np.zeros((order.size, 0)), cluster=cluster[order],
             roles=Roles("task", "action", "reward", cluster="cluster"),
         )  # fmt: skip
-        codes = features.action_codes(batch.action)
-        total, clusters = UnitAccumulator(features), ClusterAccumulator(features, None, per_action=True)
-        total.add(batch.task, codes, batch.context, batch.reward)
-        clusters.add(batch, codes)
-        moments = total.moments()
+        moments, clusters = sums_of(batch, features)
 
         def learn(some: Any) -> Any:
             raise Learned(some)
 
         with pytest.raises(Learned) as caught:
-            learn_correlations(moments, clusters.table().at(moments), learn, in_parts=True)
+            learn_correlations(moments, clusters, learn, in_parts=True)
         return caught.value.args[0]
 
     first = learned_from(np.arange(48_000))

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cluster_tables import sums_of
 
 from hieropo import indicator, per_action
 from hieropo.estimation.crossed.correlation import (
@@ -18,8 +19,7 @@ from hieropo.estimation.crossed.grid import Axis
 from hieropo.estimation.crossed.mixture import condition_hierarchies, integrate_crossed
 from hieropo.estimation.crossed.shapes import Shapes
 from hieropo.model.crossed.posterior import condition_crossed
-from hieropo.moments.clusters import ClusterAccumulator, correlated
-from hieropo.moments.units import UnitAccumulator
+from hieropo.moments.clusters import correlated
 from hieropo.rows.batches import Batch, Roles
 
 TASKS, ACTIONS = 6, ["a", "b", "c"]
@@ -46,12 +46,7 @@ class Log:
             context=np.zeros((n, 0)) if context is None else context, cluster=self.cluster,
             roles=Roles("task", "action", "reward", context=() if context is None else ("x",), cluster="cluster"),
         )  # fmt: skip
-        codes = features.action_codes(batch.action)
-        total, clusters = UnitAccumulator(features), ClusterAccumulator(features, None, per_action=True)
-        total.add(batch.task, codes, batch.context, batch.reward)
-        clusters.add(batch, codes)
-        moments = total.moments()
-        return moments, clusters.table().at(moments)
+        return sums_of(batch, features)
 
     def covariance(self, rho: float) -> Any:
         """Correlation matrix of the errors of all rows."""
