@@ -156,7 +156,7 @@ def integrate_correlation(
     K = moments.n_actions
     nodes = CorrelationNodes(moments, clusters, found.posterior.hierarchy.shapes, np.ones(K))
     u, mass, at = _integrated(nodes, _u_of(near))
-    if found.rho.any():
+    if near > 0.0:
         gain = nodes.of(found.rho).log_evidence - max(node.log_evidence for node in at)
         if 2.0 * gain > (np.count_nonzero(rows) - 1) * np.log(clusters.size.size):
             relative = np.sqrt(_odds(found.rho) / _odds(np.array(near)))
