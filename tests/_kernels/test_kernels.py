@@ -81,7 +81,9 @@ def test_the_mark_of_the_cache_covers_all_that_kernels_import() -> None:
         name
         for file in kernels.rglob("*.py")
         for name in re.findall(r"^from hieropo\.([\w.]+) import", file.read_text(), re.MULTILINE)
-        if not name.startswith("_kernels") and not jit._PLAIN & {file.stem, file.parent.name}
+        if not name.startswith("_kernels")
+        and not jit._PLAIN & {file.stem, file.parent.name}
+        and file.stem != "jit"  # it compiles the others and holds no loop
     }
     assert imported <= read
 
