@@ -20,7 +20,8 @@ import record
 
 import hieropo
 from hieropo._kernels import backend
-from hieropo.estimation.crossed.mixture import condition_hierarchies, integrate_crossed
+from hieropo.estimation.crossed.integration import integrate_crossed
+from hieropo.estimation.crossed.mixture import condition_hierarchies
 from hieropo.estimation.crossed.shapes import learn_shapes, part_of_tasks
 from hieropo.estimation.hyper.uncertainty import learn
 from hieropo.evaluation.by_posterior.value_distributions import total

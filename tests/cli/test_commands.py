@@ -22,7 +22,8 @@ from command_line import COMMAND, FIT, answers, called, hieropo_, make_log, refu
 
 import hieropo
 from hieropo.cli.console import Line
-from hieropo.estimation.crossed.mixture import CrossedHierarchies, condition_hierarchies, integrate_crossed
+from hieropo.estimation.crossed.integration import integrate_crossed
+from hieropo.estimation.crossed.mixture import CrossedHierarchies, condition_hierarchies
 from hieropo.features.maps import per_action
 from hieropo.learners.population import parts_in_words
 from hieropo.logs.arrow.progress_source import ProgressSource

@@ -12,7 +12,8 @@ from scipy import stats
 
 from hieropo._utils.packed import packed_size, unpack
 from hieropo.errors import InputError, MismatchError
-from hieropo.estimation.crossed.mixture import condition_hierarchies, integrate_crossed
+from hieropo.estimation.crossed.integration import integrate_crossed
+from hieropo.estimation.crossed.mixture import condition_hierarchies
 from hieropo.estimation.hyper.corrected import HyperError, correct
 from hieropo.estimation.hyper.mixed import HyperDraws, mix
 from hieropo.evaluation.by_posterior.certificates import certificates, rows_needed, value_distributions

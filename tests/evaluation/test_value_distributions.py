@@ -13,7 +13,8 @@ from strategies import hierarchy_of, moments_of, problems
 
 from hieropo._utils.packed import packed_size
 from hieropo.errors import InputError, MismatchError, NumericalError
-from hieropo.estimation.crossed.mixture import condition_hierarchies, integrate_crossed
+from hieropo.estimation.crossed.integration import integrate_crossed
+from hieropo.estimation.crossed.mixture import condition_hierarchies
 from hieropo.estimation.hyper.corrected import HyperError, correct
 from hieropo.estimation.hyper.mixed import HyperDraws, mix
 from hieropo.evaluation.by_posterior.value_distributions import total

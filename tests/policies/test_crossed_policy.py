@@ -28,12 +28,8 @@ from hieropo.errors import (
     UnknownActionError,
     UnknownTaskError,
 )
-from hieropo.estimation.crossed.mixture import (
-    CrossedHierarchies,
-    CrossedMixture,
-    condition_hierarchies,
-    integrate_crossed,
-)
+from hieropo.estimation.crossed.integration import integrate_crossed
+from hieropo.estimation.crossed.mixture import CrossedHierarchies, CrossedMixture, condition_hierarchies
 from hieropo.features.maps import Crossed, embedding, per_action
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.crossed.posterior import condition_crossed

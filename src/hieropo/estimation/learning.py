@@ -9,13 +9,9 @@ from numpy.typing import NDArray
 from hieropo.errors import InputError, NumericalError
 from hieropo.estimation.conditioning import condition_learned
 from hieropo.estimation.crossed.drift import DriftSetting
+from hieropo.estimation.crossed.integration import integrate_crossed
 from hieropo.estimation.crossed.kinds import TaskKindsSetting, check_task_kinds
-from hieropo.estimation.crossed.mixture import (
-    CrossedHierarchies,
-    CrossedMixture,
-    SpreadsSetting,
-    integrate_crossed,
-)
+from hieropo.estimation.crossed.mixture import CrossedHierarchies, CrossedMixture, SpreadsSetting
 from hieropo.estimation.crossed.shapes import Shapes
 from hieropo.estimation.crossed.short_logs import noise_identified
 from hieropo.estimation.crossed.two_part import integrate_two_part

@@ -16,7 +16,8 @@ from hieropo.estimation.crossed.correlation import (
     side_by_side,
 )
 from hieropo.estimation.crossed.grid import Axis
-from hieropo.estimation.crossed.mixture import condition_hierarchies, integrate_crossed
+from hieropo.estimation.crossed.integration import integrate_crossed
+from hieropo.estimation.crossed.mixture import condition_hierarchies
 from hieropo.estimation.crossed.shapes import Shapes
 from hieropo.model.crossed.posterior import condition_crossed
 from hieropo.moments.clusters import correlated

@@ -16,7 +16,8 @@ from hieropo.cli import main
 from hieropo.cli.inspection import kind_in_words
 from hieropo.errors import HieropoWarning, InputError
 from hieropo.estimation.crossed import kinds as search
-from hieropo.estimation.crossed.mixture import condition_hierarchies, integrate_crossed
+from hieropo.estimation.crossed.integration import integrate_crossed
+from hieropo.estimation.crossed.mixture import condition_hierarchies
 from hieropo.estimation.crossed.shapes import Shapes
 from hieropo.model.crossed.kinds import flat_prior, terms_of_kinds
 from hieropo.model.crossed.propagation import Factors, inverted, propagate

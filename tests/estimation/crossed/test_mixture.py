@@ -9,12 +9,8 @@ from reference.dense import Array
 
 from hieropo._utils.packed import unpack
 from hieropo.errors import InputError, MismatchError, NumericalError
-from hieropo.estimation.crossed.mixture import (
-    CrossedHierarchies,
-    CrossedMixture,
-    condition_hierarchies,
-    integrate_crossed,
-)
+from hieropo.estimation.crossed.integration import integrate_crossed
+from hieropo.estimation.crossed.mixture import CrossedHierarchies, CrossedMixture, condition_hierarchies
 from hieropo.estimation.crossed.shapes import (
     Pattern,
     Scaling,

@@ -11,12 +11,8 @@ import pytest
 from hieropo import HierOPO, load_learner
 from hieropo.cli.inspection import differs_in_words
 from hieropo.errors import InputError
-from hieropo.estimation.crossed.mixture import (
-    CrossedHierarchies,
-    _averaged,
-    condition_hierarchies,
-    integrate_crossed,
-)
+from hieropo.estimation.crossed.integration import _averaged, integrate_crossed
+from hieropo.estimation.crossed.mixture import CrossedHierarchies, condition_hierarchies
 from hieropo.estimation.crossed.shapes import Shapes
 from hieropo.estimation.crossed.spreads import _Approximation, _Sums, mixed_spreads
 from hieropo.model.crossed.hierarchy import CrossedHierarchy

@@ -8,7 +8,8 @@ from reference.dense import Array
 from reference.task_noise import NoisyTasks, gibbs, task_integrals
 from scipy.special import gammaln
 
-from hieropo.estimation.crossed.mixture import condition_hierarchies, integrate_crossed
+from hieropo.estimation.crossed.integration import integrate_crossed
+from hieropo.estimation.crossed.mixture import condition_hierarchies
 from hieropo.estimation.crossed.task_noise import (
     NoiseLaw,
     Residuals,

@@ -36,58 +36,30 @@ from hieropo._utils.arrays import Array
 from hieropo._utils.packed import packed_size, triangle
 from hieropo._utils.text import counted
 from hieropo._utils.threads import in_threads, processors
-from hieropo.errors import InputError, warn
-from hieropo.estimation.crossed.grid import (
-    LEVEL_NODES,
-    Groups,
-    Window,
-    compressed,
-    determined,
-    grid,
-    group_sds,
-    window_around,
-)
+from hieropo.errors import InputError
 from hieropo.estimation.crossed.kinds import (
     LearnedKinds,
-    MixedKinds,
     TaskKinds,
-    TaskKindsSetting,
-    mixed_kinds,
     task_kinds_of,
-    warn_of_unused,
 )
 from hieropo.estimation.crossed.shapes import (
-    Pattern,
     Shapes,
-    learn_shapes,
-    least_noise,
-    part_of_tasks,
-    with_untold_noise,
 )
-from hieropo.estimation.crossed.short_logs import refuse_too_few, warn_of_few
-from hieropo.estimation.crossed.spreads import SCALES, MixedSpreads, mixed_spreads
-from hieropo.estimation.crossed.task_noise import EqualBecause, learn_task_noise
+from hieropo.estimation.crossed.task_noise import EqualBecause
 from hieropo.estimation.hyper.mixed import Components
 from hieropo.model.crossed.described import AnyCrossed, Prepared, condition_units, covering
 from hieropo.model.crossed.hierarchy import CrossedHierarchy, CrossedLevel, CrossedPrior, Spreads
-from hieropo.model.crossed.in_shards import check_in_shards
 from hieropo.model.crossed.posterior import check_crossed
 from hieropo.model.crossed.spreads import SpreadPosterior
 from hieropo.model.crossed.task_noise import TaskNoise
-from hieropo.model.crossed.unit_designs import UnitDesigns
 from hieropo.model.gaussian import Gaussian, frozen
 from hieropo.model.hierarchy import Grouping
-from hieropo.model.in_shards import refuse_groups
 from hieropo.model.metadata import Metadata
 from hieropo.model.table import PosteriorTable
-from hieropo.moments.in_shards import AnyMoments, MomentsInShards
 from hieropo.moments.statistics import Moments
 from hieropo.rows.keys import Unseen
 
 SpreadsSetting = Literal["one", "auto"]
-_SMALLEST = 1e-5  # weight of a node that is kept
-_SHAPE_UNITS = 4_000  # units that relative sizes are learned from
-_TOLD_UNITS = 8_192  # units of a part of the tasks that may tell the standard deviations of a similar log
 _WIDE = 16  # columns from which the arithmetic of one hierarchy outweighs its calls
 _KEPT = 2**26  # doubles of all conditioned nodes together that are kept between views
 _MIXED_AT_ONCE = 1_024  # tasks
@@ -582,219 +554,3 @@ def condition_hierarchies(moments: Moments, hierarchies: CrossedHierarchies) -> 
     if hierarchies.metadata is None:
         check_crossed(moments, first)
     return CrossedMixture(covering(moments, first), hierarchies)
-
-
-def integrate_crossed(
-    moments: AnyMoments,
-    shapes: Shapes | None = None,
-    *,
-    levels: tuple[Grouping, ...] = (),
-    metadata: Metadata | None = None,
-    similar: CrossedHierarchies | None = None,
-    spreads: SpreadsSetting = "one",
-    task_kinds: TaskKindsSetting = "one",
-    equal_noise: bool = False,
-) -> CrossedHierarchies:
-    """Integrate the crossed prior over its standard deviations.
-
-    Parameters
-    ----------
-    moments : Moments or MomentsInShards
-    shapes : Shapes, optional
-        Relative variances of columns and of the noise of actions; default as the log says.
-    levels : tuple of Grouping
-        Groups of the tasks, and so on upwards.
-    metadata : Metadata, optional
-        Known of every task of the log.
-    similar : CrossedHierarchies, optional
-        Those of a log that shares most rows: relative sizes are searched from theirs, and the grid spans their standard
-        deviations, and a little more. Where that is not enough, it is searched for as without them. What is learned is
-        for choices and predictions in single tasks: where the log tells the standard deviations well enough for these,
-        one hierarchy stands for all. Sums over tasks need all: what hardly moves a task moves all tasks alike.
-    spreads : {"one", "auto"}
-        "auto" looks for tasks that differ in the spread of their interactions; "one" does not.
-    task_kinds : {"one", "auto"} or int
-        "auto" looks for kinds of tasks; a number says how many there are.
-    equal_noise : bool
-        True takes the noise of all tasks as equal, as for moments in shards. Default: where the log asks for it, it
-        differs between tasks (:mod:`task_noise`), and all else is learned from rows of these precisions.
-
-    Raises
-    ------
-    InputError, MismatchError, NumericalError
-        As :class:`CrossedHierarchy` and :func:`condition_crossed`; fewer rows than the noise needs (p + 1); rewards
-        that are all explained.
-    """
-    log_moments, mixtures = moments, (spreads, task_kinds)
-    moments, pattern = _with_metadata(moments, metadata)
-    p = moments.unit_dim
-    zero, ratio = np.zeros((p, p)), np.ones(moments.n_actions) if shapes is None else shapes.noise_ratio
-    flat = CrossedHierarchy(zero, zero, zero, ratio)
-    if isinstance(moments, MomentsInShards):
-        refuse_groups(levels, metadata)
-        check_in_shards(moments, flat)
-    else:
-        check_crossed(moments, flat)
-    refuse_too_few(moments)
-    warn_of_few(moments)
-    if equal_noise or isinstance(log_moments, MomentsInShards):
-        return _integrated(moments, pattern, shapes, levels, metadata, similar, mixtures)
-    noise = learn_task_noise(log_moments)
-    if noise.law is None:
-        learned = _integrated(moments, pattern, shapes, levels, metadata, similar, mixtures)
-        return replace(learned, equal_noise_because=noise.because)
-    of_log = noise.law.on(log_moments)
-    moments, pattern = _with_metadata(of_log.for_learning(), metadata)
-    learned = _integrated(moments, pattern, shapes, levels, metadata, similar, mixtures)
-    return replace(learned, task_noise=of_log.precisions(learned.central()))
-
-
-def _integrated(
-    moments: AnyMoments,
-    pattern: Pattern,
-    shapes: Shapes | None,
-    levels: tuple[Grouping, ...],
-    metadata: Metadata | None,
-    similar: CrossedHierarchies | None,
-    mixtures: tuple[SpreadsSetting, TaskKindsSetting],
-) -> CrossedHierarchies:
-    """Learn relative sizes, and integrate the common standard deviations, for rows of known precisions."""
-    p = moments.unit_dim
-    if shapes is None:
-        start = None if similar is None else similar.shapes.mode
-        part = part_of_tasks(moments, max(_SHAPE_UNITS // p, 500))
-        some_tasks = part.in_memory() if isinstance(part, MomentsInShards) else part
-        shapes = learn_shapes(some_tasks, pattern, start)
-        shapes = with_untold_noise(shapes, moments)
-    groups = group_sds(moments, shapes, levels)
-    if similar is not None:
-        some = part_of_tasks(moments, _TOLD_UNITS)
-        told = _hierarchies(moments, shapes, groups, metadata, similar, some)
-        if some is moments or told.determined:
-            return told if told.determined else _with_mixtures(moments, told, *mixtures)
-    one = _hierarchies(moments, shapes, groups, metadata, similar, moments)
-    return _with_mixtures(moments, one, *mixtures)
-
-
-def _with_mixtures(
-    moments: AnyMoments, one: CrossedHierarchies, spreads: SpreadsSetting, task_kinds: TaskKindsSetting
-) -> CrossedHierarchies:
-    """Average hierarchies with those of spreads or kinds: kinds need more evidence, as few unlike tasks look so."""
-    if one.levels or one.metadata is not None or isinstance(moments, MomentsInShards):
-        warn_of_unused(task_kinds)
-        return one
-    noise = float(one.weights @ one.noise_var)
-    sizes = one.weights * np.sqrt(one.noise_var / noise)
-    a, level, m = (float(sizes @ sd) for sd in (one.action_sd, one.level_sd, one.interaction_sd))
-    of_log = moments, one.shapes, (a, level, m), noise
-    number = None if isinstance(task_kinds, str) else task_kinds
-    kinds = None if task_kinds == "one" else mixed_kinds(*of_log, number)
-    if kinds is None:
-        warn_of_unused(task_kinds)
-    else:
-        rival = mixed_spreads(*of_log, screened=False) if task_kinds == "auto" else None
-        if rival is None or kinds.log_odds >= rival.log_odds:
-            return _averaged_with_kinds(one, kinds, asked=task_kinds != "auto")
-    mixed = mixed_spreads(*of_log) if spreads == "auto" else None
-    return one if mixed is None else _averaged(one, mixed)
-
-
-def _averaged_with_kinds(one: CrossedHierarchies, kinds: MixedKinds, *, asked: bool) -> CrossedHierarchies:
-    """Put hierarchies of one kind and of several side by side; where kinds were asked for, several alone."""
-    share = 0.0 if asked else float(np.exp(-np.logaddexp(0.0, kinds.log_odds)))
-    kept = len(one) if share > _SMALLEST else 0
-    share, n = share if kept else 0.0, kinds.weights.size
-
-    def both(first: Array, second: Array) -> Array:
-        return np.concatenate([first[:kept], second])
-
-    return replace(
-        one,
-        weights=both(share * one.weights, (1 - share) * kinds.weights),
-        conditioned=both(share * one.conditioned, (1 - share) * kinds.few),
-        action_sd=both(one.action_sd, kinds.action_sd),
-        level_sd=both(one.level_sd, np.full(n, kinds.level_sd)),
-        interaction_sd=both(one.interaction_sd, kinds.interaction_sd),
-        noise_var=both(one.noise_var, np.full(n, kinds.noise_var)),
-        group_level_sd=np.zeros((kept + n, 0)),
-        group_interaction_sd=np.zeros((kept + n, 0)),
-        kinds=kinds.after(kept),
-    )
-
-
-def _averaged(one: CrossedHierarchies, mixed: MixedSpreads) -> CrossedHierarchies:
-    """Put the hierarchies of both side by side, with weights by their evidence; those of no weight are left out."""
-    share = float(np.exp(-np.logaddexp(0.0, mixed.log_odds)))
-    kept = slice(0, len(one) if share > _SMALLEST else 0)
-    share, n = share if kept.stop else 0.0, mixed.weights.size
-
-    def both(first: Array, second: Array) -> Array:
-        return np.concatenate([first[kept], second])
-
-    single = np.zeros((len(one), SCALES))
-    single[:, 1] = 1.0
-    return replace(
-        one,
-        weights=both(share * one.weights, (1 - share) * mixed.weights),
-        conditioned=both(share * one.conditioned, (1 - share) * mixed.few),
-        action_sd=both(one.action_sd, mixed.action_sd),
-        level_sd=both(one.level_sd, np.full(n, mixed.level_sd)),
-        interaction_sd=both(one.interaction_sd, mixed.interaction_sd),
-        noise_var=both(one.noise_var, np.full(n, mixed.noise_var)),
-        group_level_sd=np.zeros((kept.stop + n, 0)),
-        group_interaction_sd=np.zeros((kept.stop + n, 0)),
-        spread_scales=both(single, mixed.scales),
-        spread_weights=both(single, mixed.spread_weights),
-        spread_odds=mixed.log_odds,
-    )
-
-
-def _hierarchies(
-    moments: AnyMoments,
-    shapes: Shapes,
-    groups: Groups,
-    metadata: Metadata | None,
-    similar: CrossedHierarchies | None,
-    some: AnyMoments,
-) -> CrossedHierarchies:
-    """Integrate the common standard deviations over the rows of some of the tasks."""
-    dof = some.n_rows - some.unit_dim
-    windows = None if similar is None else _windows_around(similar)
-    axes, weights, squares = grid(some, shapes, groups, windows)
-    least = least_noise(some)
-    if squares.ravel()[weights.argmax()] < 2 * dof * least:
-        warn(
-            f"Rewards are without noise given the features; their noise is kept at a variance of {least:.3g}, far "
-            "below that of the rewards."
-        )
-    kept = weights > _SMALLEST * weights.max()
-    a, level, m, group_m = (sds[kept] for sds in np.meshgrid(*(axis.nodes for axis in axes), indexing="ij"))
-    level_sd = level * np.sqrt(1 + m**2)
-    share = weights[kept] / weights[kept].sum()
-    s2 = squares[kept] / max(dof - 2, 1.0)
-    of_groups = np.tile(groups.level_sds, (share.size, 1)), np.tile(groups.interaction_sds, (share.size, 1))
-    if groups.levels:
-        of_groups[1][:, 0] = group_m
-    sds = a, level, m, group_m
-    once = similar is not None and determined(moments, shapes, share, sds)
-    few = np.zeros(share.size) if once else compressed(share, sds)
-    return CrossedHierarchies(share, a, level_sd, m, s2, few, shapes, *of_groups, groups.levels, metadata)
-
-
-def _windows_around(similar: CrossedHierarchies) -> tuple[Window, Window, Window]:
-    """Return windows of a, l and m for a log like that of some hierarchies."""
-    level_sd = similar.level_sd / np.sqrt(1 + similar.interaction_sd**2)
-    return (
-        window_around(similar.action_sd),
-        window_around(level_sd, LEVEL_NODES),
-        window_around(similar.interaction_sd),
-    )
-
-
-def _with_metadata(moments: AnyMoments, metadata: Metadata | None) -> tuple[AnyMoments, Pattern]:
-    """Moments of all columns of an action, with those of metadata, and the columns that tasks vary in."""
-    if metadata is None or isinstance(moments, MomentsInShards):
-        return moments, Pattern.of(moments.unit_dim)
-    described = UnitDesigns.of(metadata, moments).described(moments)
-    common = metadata.values.ndim == 3
-    return described, Pattern.of(described.unit_dim, moments.unit_dim, common=common)

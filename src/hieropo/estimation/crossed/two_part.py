@@ -32,7 +32,8 @@ import numpy as np
 from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.packed import pack, unpack
 from hieropo.errors import InputError
-from hieropo.estimation.crossed.mixture import CrossedHierarchies, CrossedMixture, integrate_crossed
+from hieropo.estimation.crossed.integration import integrate_crossed
+from hieropo.estimation.crossed.mixture import CrossedHierarchies, CrossedMixture
 from hieropo.estimation.crossed.shapes import Pattern, Shapes, learn_shapes, part_of_tasks, with_untold_noise
 from hieropo.model.crossed.posterior import OneHierarchy
 from hieropo.model.gaussian import Gaussian
