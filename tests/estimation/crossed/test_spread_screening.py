@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from scipy.stats import multivariate_normal
 
 from hieropo import HierOPO
-from hieropo.estimation.crossed.spread_screening import _best_mixture, spread_likelihoods, spreads_may_differ
+from hieropo.estimation.crossed.spread_screening import _best_mixture, spreads_may_differ
+from hieropo.estimation.crossed.task_likelihoods import spread_likelihoods
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.crossed.posterior import condition_crossed
 from hieropo.model.crossed.steps import ObservedUnits
