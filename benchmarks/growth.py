@@ -1,6 +1,6 @@
 """CPU seconds and memory of pass, fit, evaluation and decisions as one factor of the log grows, with fitted slopes.
 
-    python benchmarks/growth.py [--full] [--factors rows tasks ...]    # writes results/growth.json; some minutes
+    python benchmarks/growth.py [--full] [--factors rows tasks ...] [--limit SECONDS]  # writes results/growth.json
 
 Factors are rows, tasks, features (contexts and the intercept), actions and threads; one at a time, around 100,000 rows,
 1,000 tasks, 4 features, 4 actions and one thread; threads at 5,000,000 rows. Every point is a process of its own on a
@@ -14,7 +14,7 @@ Parquet file, after a small log that loads the compiled loops. Counted are CPU s
 and seconds by the clock for threads. The slope is that of log seconds in log sizes, by least squares over the larger
 half of the sizes. It is held against the growth that the arithmetic has: pass, evaluation and decisions linear in rows
 (requests), the fit linear in tasks and in actions and cubic in features. ``--full`` goes to 1e8 rows, 1e7 tasks, 256
-features and 1,000 actions, and takes hours.
+features and 1,000 actions, and takes hours. A point that takes longer than the limit is named with it.
 """
 
 import argparse
@@ -138,10 +138,14 @@ def child(text: str) -> None:
         print(json.dumps(stages(path, point)))
 
 
-def measured(point: dict[str, int]) -> dict:
+def measured(point: dict[str, int], limit: float) -> dict:
     """Return the results of one point, or the last line of its error."""
     command = [sys.executable, "-c", CHILD, json.dumps(point)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parent)
+    folder = Path(__file__).parent
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, timeout=limit)
+    except subprocess.TimeoutExpired:
+        return {"error": f"took more than {limit:g} s"}
     if done.returncode:
         return {"error": (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1][:200]}
     return json.loads(done.stdout.splitlines()[-1])
@@ -169,12 +173,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--full", action="store_true", help="the large ranges: hours, and tens of gigabytes")
     parser.add_argument("--factors", nargs="+", choices=list(BASE), default=list(BASE))
+    parser.add_argument("--limit", type=float, default=3_600.0, help="seconds for a point")
     given = parser.parse_args()
     for factor in given.factors:
         base = {**BASE, "rows": THREADED} if factor == "threads" else BASE
         sizes, points = list((FULL if given.full else SMALL)[factor]), []
         for size in sizes:
-            points.append(measured({**base, factor: size}))
+            points.append(measured({**base, factor: size}, given.limit))
             cells = points[-1].get("error") or "  ".join(f"{s} {points[-1][s]['cpu']:.2f}" for s in STAGES)
             print(f"{factor} {size:,}: {cells}", flush=True)
         results = {"base": base, "sizes": sizes, "points": points, "slopes": slopes(sizes, points)}

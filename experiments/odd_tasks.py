@@ -1,6 +1,6 @@
 """Claims of `HierOPO(spreads="auto")` beside those of one spread, where few tasks are unlike the others and elsewhere.
 
-    python experiments/odd_tasks.py                # writes docs/results/odd_tasks.md; about eight minutes of CPU time
+    python experiments/odd_tasks.py                # writes docs/results/odd_tasks.md; about half an hour of CPU time
     python experiments/odd_tasks.py --share 0.05 --out /tmp/odd_tasks.md
 
 Logs, policies, values and claims are those of `experiments/claims.py`: 60 tasks with 25 rows, four actions, noise of
@@ -34,6 +34,7 @@ from hieropo.model.crossed.spreads import condition_spreads
 SEED = 20261130
 OUT = Path(__file__).resolve().parents[1] / "docs" / "results" / "odd_tasks.md"
 RUNS = 40
+MANY_RUNS = 200
 INTRODUCTION = """\
 `HierOPO()`, whose default is `spreads="auto"`, beside `spreads="one"` on the same logs; the columns are explained at
 the head of `experiments/odd_tasks.py`. The seed is {seed}. Value is in % of the way from the incumbent to the oracle;
@@ -53,6 +54,7 @@ WORLDS = {
     },
 }  # fmt: skip
 WITH_CONTEXTS = 12  # logs
+OFTEN = ("odd", "sparse", "odd, alike", "model", "no effect")  # worlds with MANY_RUNS logs
 
 
 class Fit(NamedTuple):
@@ -172,7 +174,10 @@ def main() -> None:
         __doc__,
         OUT,
         one_run,
-        {name: WITH_CONTEXTS if world.columns else RUNS for name, world in WORLDS.items()},
+        {
+            name: WITH_CONTEXTS if world.columns else MANY_RUNS if name in OFTEN else RUNS
+            for name, world in WORLDS.items()
+        },
         row,
         head,
     )

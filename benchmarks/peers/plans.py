@@ -36,10 +36,10 @@ QUICK = Plan(
     seeds=5,
     halves=5,
     seconds=5,
-    budget=40,
+    budget=30,
     slow_seconds=5,
-    slow_budget=45,
-    scale_seconds=40,
+    slow_budget=30,
+    scale_seconds=30,
     memory=6,
 )
 FULL = Plan(
