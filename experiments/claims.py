@@ -65,9 +65,10 @@ class World:
     columns : int
         Context columns besides the intercept.
     actions : int
-    reward : {"normal", "t3", "skewed", "binary", "count", "noisy", "drift", "unequal", "revenue"}
+    reward : {"normal", "t3", "skewed", "binary", "count", "noisy", "drift", "unequal", "loud", "revenue"}
         "noisy" has ten times the noise variance in one action, "unequal" variances of tasks that differ 100-fold, with
-        logs uniform and a mean of 1; "revenue" is 0 with probability .95, else lognormal with a log sd of 1.
+        logs uniform and a mean of 1; "loud" has 100 times the noise variance in 5 % of the tasks; "revenue"
+        is 0 with probability .95, else lognormal with a log sd of 1.
     few : float
         Share of the tasks whose interaction is ten times as large, or (negative) whose interaction there is alone.
     unequal : bool
@@ -112,6 +113,16 @@ WORLDS = {
     "correlated": World("contexts whose coefficients are correlated, .6", 60, 40, columns=4, correlation=0.6, runs=60),
     "unequal noise": World("noise variance 100-fold between tasks", reward="unequal"),
     "revenue": World("revenue: 95 % zeros, lognormal amounts", reward="revenue"),
+    "contexts, unequal noise": World(
+        "contexts, 1,000 rows, noise variance 100-fold between tasks", 50, 20, columns=7, actions=5, reward="unequal",
+        runs=60,
+    ),
+    "contexts, loud tasks": World(
+        "contexts, 1,000 rows, noise 10 x in 5 % of tasks", 50, 20, columns=7, actions=5, reward="loud", runs=60
+    ),
+    "contexts, loud tasks, none": World(
+        "the same, no effect", 50, 20, 0.0, 0.5, 0.0, columns=7, actions=5, reward="loud", runs=60
+    ),
 }  # fmt: skip
 OTHERS = ("pooled", "separate", "one action", "James-Stein")
 
@@ -214,6 +225,8 @@ def rewards(
     elif world.reward == "unequal":
         variance = 100.0 ** rng.uniform(-0.5, 0.5, world.tasks) * np.log(100.0) / 9.9
         noise = noise * np.sqrt(variance)[task]
+    elif world.reward == "loud":
+        noise = noise * np.where(rng.random(world.tasks) < 0.05, 10.0, 1.0)[task]
     elif world.reward == "drift":
         first = np.searchsorted(task, task)
         noise = noise + 0.03 * (np.arange(n) - first)

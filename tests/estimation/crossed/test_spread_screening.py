@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from scipy.stats import multivariate_normal
 
 from hieropo import HierOPO
-from hieropo.estimation.crossed.spread_screening import _best_mixture, spreads_may_differ
-from hieropo.estimation.crossed.task_likelihoods import spread_likelihoods
+from hieropo.estimation.crossed.spread_screening import best_mixture, spreads_may_differ
+from hieropo.estimation.crossed.task_likelihoods import means_of_actions, spread_likelihoods
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.crossed.posterior import condition_crossed
 from hieropo.model.crossed.steps import ObservedUnits
@@ -53,8 +53,9 @@ def test_likelihoods_of_tasks_are_those_of_dense_gaussians(rows: Rows) -> None:
     hierarchy = CrossedHierarchy(ACTION, LEVEL, m**2 * INTERACTION, np.full(2, noise))
     posterior = condition_crossed(moments, hierarchy)
     mu = np.array([posterior.action(a).mean for a in range(2)])
+    np.testing.assert_allclose(means_of_actions(units, (ACTION, LEVEL, INTERACTION), m), mu, atol=1e-9)
     scales, noises = np.array([0.0, 0.4, 2.0]), np.array([1.0, 3.0])
-    values = spread_likelihoods(units, (ACTION, LEVEL, INTERACTION), m, scales, noises, np.full(5, 7.0))
+    values = spread_likelihoods(units, (ACTION, LEVEL, INTERACTION), mu, scales, noises, np.full(5, 7.0))
     for s in range(5):
         part = moments.keys.row(s, "error")
         own = rows.task == s
@@ -77,11 +78,11 @@ def test_likelihoods_of_tasks_are_those_of_dense_gaussians(rows: Rows) -> None:
         np.testing.assert_allclose(values[:, :, part] - values[0, 0, part], dense - dense[0, 0], atol=1e-7)
 
 
-def test_the_best_mixture_is_that_of_a_fine_grid_of_weights() -> None:
+def test_thebest_mixture_is_that_of_a_fine_grid_of_weights() -> None:
     laws = np.array([[0.0, -1.0, 2.0], [1.0, 0.5, -1.0]])
     w = np.linspace(1e-6, 1 - 1e-6, 100_001)
     best = np.log(w[:, None] * np.exp(laws[0]) + (1 - w)[:, None] * np.exp(laws[1])).sum(axis=1).max()
-    assert best - 0.1 < _best_mixture(laws) <= best + 1e-9
+    assert best - 0.1 < best_mixture(laws) <= best + 1e-9
 
 
 def _log(noise: str, odd: int, seed: int) -> Moments:

@@ -26,6 +26,7 @@ from hieropo.estimation.crossed.kinds import (
     warn_of_unused,
 )
 from hieropo.estimation.crossed.mixture import CrossedHierarchies, SpreadsSetting
+from hieropo.estimation.crossed.noise_given_effects import learn_noise_given_effects
 from hieropo.estimation.crossed.shapes import (
     Pattern,
     Shapes,
@@ -92,7 +93,18 @@ def integrate_crossed(
         As :class:`CrossedHierarchy` and :func:`condition_crossed`; fewer rows than the noise needs (p + 1); rewards
         that are all explained.
     """
-    log_moments, mixtures = moments, (spreads, task_kinds)
+
+    def learned(moments: AnyMoments, pattern: Pattern) -> CrossedHierarchies:
+        return _integrated(moments, pattern, shapes, levels, metadata, similar)
+
+    def mixed(moments: AnyMoments, one: CrossedHierarchies) -> CrossedHierarchies:
+        return (
+            one
+            if similar is not None and one.determined
+            else _with_mixtures(moments, one, spreads, task_kinds)
+        )
+
+    log_moments = moments
     moments, pattern = _with_metadata(moments, metadata)
     p = moments.unit_dim
     zero, ratio = np.zeros((p, p)), np.ones(moments.n_actions) if shapes is None else shapes.noise_ratio
@@ -105,15 +117,21 @@ def integrate_crossed(
     refuse_too_few(moments)
     warn_of_few(moments)
     if equal_noise or isinstance(log_moments, MomentsInShards):
-        return _integrated(moments, pattern, shapes, levels, metadata, similar, mixtures)
+        return mixed(moments, learned(moments, pattern))
     noise = learn_task_noise(log_moments)
-    if noise.law is None:
-        learned = _integrated(moments, pattern, shapes, levels, metadata, similar, mixtures)
-        return replace(learned, equal_noise_because=noise.because)
-    of_log = noise.law.on(log_moments)
+    of_log = None if noise.law is None else noise.law.on(log_moments)
+    because = noise.because
+    if of_log is None:
+        one = learned(moments, pattern)
+        if because != "constant" and not levels and metadata is None:
+            given_effects = learn_noise_given_effects(log_moments, one.shapes, *_sds(one))
+            because = given_effects.because or because
+            of_log = None if given_effects.noise is None else given_effects.noise.on(log_moments)
+        if of_log is None:
+            return replace(mixed(moments, one), equal_noise_because=because)
     moments, pattern = _with_metadata(of_log.for_learning(), metadata)
-    learned = _integrated(moments, pattern, shapes, levels, metadata, similar, mixtures)
-    return replace(learned, task_noise=of_log.precisions(learned.central()))
+    hierarchies = mixed(moments, learned(moments, pattern))
+    return replace(hierarchies, task_noise=of_log.precisions(hierarchies.central()))
 
 
 def _integrated(
@@ -123,7 +141,6 @@ def _integrated(
     levels: tuple[Grouping, ...],
     metadata: Metadata | None,
     similar: CrossedHierarchies | None,
-    mixtures: tuple[SpreadsSetting, TaskKindsSetting],
 ) -> CrossedHierarchies:
     """Learn relative sizes, and integrate the common standard deviations, for rows of known precisions."""
     p = moments.unit_dim
@@ -138,9 +155,16 @@ def _integrated(
         some = part_of_tasks(moments, _TOLD_UNITS)
         told = _hierarchies(moments, shapes, groups, metadata, similar, some)
         if some is moments or told.determined:
-            return told if told.determined else _with_mixtures(moments, told, *mixtures)
-    one = _hierarchies(moments, shapes, groups, metadata, similar, moments)
-    return _with_mixtures(moments, one, *mixtures)
+            return told
+    return _hierarchies(moments, shapes, groups, metadata, similar, moments)
+
+
+def _sds(one: CrossedHierarchies) -> tuple[tuple[float, float, float], float]:
+    """Mean a, l and m of some hierarchies in units of the noise, and its mean variance."""
+    noise = float(one.weights @ one.noise_var)
+    sizes = one.weights * np.sqrt(one.noise_var / noise)
+    a, level, m = (float(sizes @ sd) for sd in (one.action_sd, one.level_sd, one.interaction_sd))
+    return (a, level, m), noise
 
 
 def _with_mixtures(
@@ -150,10 +174,7 @@ def _with_mixtures(
     if one.levels or one.metadata is not None or isinstance(moments, MomentsInShards):
         warn_of_unused(task_kinds)
         return one
-    noise = float(one.weights @ one.noise_var)
-    sizes = one.weights * np.sqrt(one.noise_var / noise)
-    a, level, m = (float(sizes @ sd) for sd in (one.action_sd, one.level_sd, one.interaction_sd))
-    of_log = moments, one.shapes, (a, level, m), noise
+    of_log = moments, one.shapes, *_sds(one)
     number = None if isinstance(task_kinds, str) else task_kinds
     kinds = None if task_kinds == "one" else mixed_kinds(*of_log, number)
     if kinds is None:

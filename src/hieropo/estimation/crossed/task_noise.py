@@ -46,7 +46,7 @@ from hieropo.moments.statistics import Moments
 
 EqualBecause = Literal["", "constant", "mean", "rows"]
 
-_ODDS = float(np.log(10.0))
+ODDS = float(np.log(10.0))
 _UNITS = 10_000  # units that d_0 is learned from
 _FEWEST_TASKS = 5  # with residuals, from which on their variances are compared
 _DEPENDENT = (
@@ -55,7 +55,7 @@ _DEPENDENT = (
 _CHANCE = (
     11.8  # of the same times the number of tasks or units: chi^2 of 2 degrees of freedom passes it in .3 %
 )
-_CONSTANT = 0.05  # share of rows in units without spread
+CONSTANT = 0.05  # share of rows in units without spread
 _NONE = 1e-12  # residual squares that are none, as a share of the squares
 _LEAST = 1e-6  # variance of a unit, as a share of that of all, below which none is taken
 _PIECE = 4096  # units that are solved at once
@@ -176,9 +176,9 @@ def learn_task_noise(moments: Moments) -> Findings:
         return equal
     K = moments.n_actions
     by_task = NoiseLaw.of(residuals, group, tasks.size, K)
-    if by_task.log_odds < _ODDS:
+    if by_task.log_odds < ODDS:
         return equal._replace(log_odds=by_task.log_odds)
-    if residuals.constant > _CONSTANT:
+    if residuals.constant > CONSTANT:
         return Findings(None, "constant", by_task.log_odds)
     if _depends_on_mean(residuals, group, by_task.ratio):
         return Findings(None, "mean", by_task.log_odds)
@@ -460,10 +460,10 @@ def _depends_on_mean(residuals: Residuals, group: Codes, ratio: Array) -> bool:
     units = residuals.degrees >= 2.0
     within = residuals.mean - of_task[group]
     of_units = squares / residuals.degrees / np.maximum(variance[group], np.finfo(np.float64).tiny)
-    return _related(of_task[some], variance[some]) or _related(within[units], of_units[units])
+    return related(of_task[some], variance[some]) or related(within[units], of_units[units])
 
 
-def _related(mean: Array, variance: Array) -> bool:
+def related(mean: Array, variance: Array) -> bool:
     """Return True if ranks of means explain ranks of variances: by a slope, or, as for shares, by a peak in the middle.
 
     A trough in the middle is no such law: the means of loud tasks lie far from it by noise alone.
