@@ -53,7 +53,7 @@ WORLDS = {
         )
     },
 }  # fmt: skip
-WITH_CONTEXTS = 12  # logs
+WITH_CONTEXTS = 40  # logs
 OFTEN = ("odd", "sparse", "odd, alike", "model", "no effect")  # worlds with MANY_RUNS logs
 
 
