@@ -56,6 +56,7 @@ _SPREADS = 12  # v above 0
 _NODES = (np.arange(12) + 0.5) / 12  # of the half-Cauchy law of sqrt(2 / d_0)
 _AROUND = 2  # values of x beside the best one at which spreads are mixed
 _PIECE = 2_048  # tasks at once
+_NONE = 1e-12  # sum of squares about the mean that is none, as a share of the squares
 _ROUNDS = 2  # of the means of the actions, by rows of the precisions of their tasks
 
 
@@ -314,12 +315,11 @@ def _repeated(moments: Moments) -> float:
 
 
 def _constant(moments: Moments) -> float:
-    """Share of the rows in tasks whose rewards are all equal."""
-    weight, total, square = _totals(moments)
-    some = weight > 0
+    """Share of the rows in tasks of several rows whose rewards are all equal."""
+    (weight, total, square), rows = _totals(moments), moments.rows.sum(axis=1)
+    some = rows > 1.0
     spread = square[some] - total[some] ** 2 / weight[some]
-    rows = moments.rows.sum(axis=1)[some]
-    return float(rows[spread <= 1e-12 * square[some]].sum() / rows.sum())
+    return float(rows[some][spread <= _NONE * square[some]].sum() / rows.sum())
 
 
 def _totals(moments: Moments) -> tuple[Array, Array, Array]:
