@@ -179,6 +179,23 @@ def test_a_report_is_one_file_and_the_same_each_time(shop: Path, tmp_path: Path)
     refuses(2, "report", shop / "policy", shop / "later.parquet")
 
 
+def test_a_report_of_a_policy_with_a_category_and_two_columns_of_tasks_examines_the_columns_of_the_log(tmp_path: Path) -> None:
+    table, rng = log(5, rows=600), np.random.default_rng(5)
+    age = pa.array(rng.integers(18, 80, size=600), mask=rng.random(600) < 0.1)
+    visit = pa.array([f"visit {k // 2}" for k in range(600)])
+    device = pa.array(np.array(["web", "app", "shop"])[rng.integers(3, size=600)])
+    for name, column in (("device", device), ("age of customer", age), ("visit", visit)):
+        table = table.append_column(name, column)
+    columns = ["--context", "device,age of customer", "--cluster", "visit", "--pscore", "p"]
+    table = table.append_column("city", pa.array(["Köln", "Łódź"] * 300))
+    pq.write_table(table, tmp_path / "log.parquet")
+    answers("fit", tmp_path / "log.parquet", "-o", tmp_path / "policy", "--task", "city", *FIT, *columns)
+    text = answers("report", tmp_path / "policy", tmp_path / "log.parquet", "--json", "--no-compare")
+    assert json.loads(text)["format"] == "hieropo report"
+    assert "--cluster visit" not in text  # the policy knows this column: no advice to name it
+    assert "No column of tasks is named" not in text
+
+
 def test_a_place_that_takes_no_file_is_refused_before_the_work(tmp_path: Path) -> None:
     nowhere = tmp_path / "nowhere" / "page.html"
     for call in (["report", "no-policy", "no-log.parquet", "-o"], ["doctor", "no-log.parquet", "--html"]):

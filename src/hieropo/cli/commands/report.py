@@ -30,6 +30,7 @@ _EXAMINED = (
     "weight",
     "precision",
     "sampling_weight",
+    "cluster",
     "time",
 )
 
@@ -123,16 +124,24 @@ def _evaluated(learner: Any, rows: Rows, settings: dict[str, Any], *, lenient: b
 
 
 def _examined(learner: Any, rows: Rows, pscore: str | None) -> Any:
-    """Return the doctor's examination of the log, by the roles of the policy."""
+    """Return the doctor's examination of the log, by the roles of the policy.
+
+    Context columns are those of the log, from which the features are made: the log has no column of a level.
+    """
     from hieropo.doctor.examine import examine
     from hieropo.logs.arrow.progress_source import ProgressSource
 
     roles = learner.roles_.to_dict()
+    if getattr(learner.features_, "terms", None) is not None:
+        roles["context"] = list(learner.features_.sources)
     named = {role: roles[role] for role in _EXAMINED if roles.get(role)}
     named |= {"pscore": pscore} if pscore else {}
     log = rows.open(lenient=True)
+    there = set(log.schema.names)
     named = {
-        role: column for role, column in named.items() if role == "context" or column in log.schema.names
+        role: columns
+        for role, columns in named.items()
+        if role == "context" or there.issuperset([columns] if isinstance(columns, str) else columns)
     }
     with Line() as line:
         return examine(ProgressSource(log, line), guess=False, **named)
