@@ -179,7 +179,9 @@ def test_a_report_is_one_file_and_the_same_each_time(shop: Path, tmp_path: Path)
     refuses(2, "report", shop / "policy", shop / "later.parquet")
 
 
-def test_a_report_of_a_policy_with_a_category_and_two_columns_of_tasks_examines_the_columns_of_the_log(tmp_path: Path) -> None:
+def test_a_report_of_a_policy_with_a_category_and_two_columns_of_tasks_examines_the_columns_of_the_log(
+    tmp_path: Path,
+) -> None:
     table, rng = log(5, rows=600), np.random.default_rng(5)
     age = pa.array(rng.integers(18, 80, size=600), mask=rng.random(600) < 0.1)
     visit = pa.array([f"visit {k // 2}" for k in range(600)])

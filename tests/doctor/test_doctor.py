@@ -691,6 +691,27 @@ def test_roles_are_the_columns_of_the_log_where_context_columns_are_encoded() ->
     found = examined({**sound(), "device": device}, context=["device", "x"])
     assert found.roles.context == ("device", "x")
     assert "context device, x" in str(found)
+    assert "by all 8 columns" in str(found)  # levels of the device are no columns of the log
+    short = pa.table({**sound(), "device": device}).drop_columns("y")
+    for role in ("weight", "reward"):  # before and after the features are learned
+        with pytest.raises(hieropo.SchemaError, match=rf"'y' \(role {role}\).* Its columns: .*'device'\.$"):
+            HierOPO().fit(short, **{**ROLES, "context": ["device"], role: "y"})
+    with pytest.raises(hieropo.SchemaError, match=r"'y' \(role context\)"):
+        HierOPO().fit(short, **{**ROLES, "context": ["device", "y"]})
+
+
+def test_a_log_without_named_tasks_or_actions_is_told_to_name_them() -> None:
+    shop, rng = np.repeat(np.arange(60), 10), np.random.default_rng(3)
+    profit = rng.normal(size=60)[shop] + rng.normal(size=600)
+    log = pa.table({"shop": shop, "reward": profit, "pscore": np.full(600, 0.5), "age": rng.normal(size=600)})
+    found = examine(log)
+    assert kinds(found) == {"no action": "stops", "no task": "note", "rows share a cause": "limits"}
+    (cause,) = (finding for finding in found.findings if finding.kind == "rows share a cause")
+    assert "it is the task: task='shop' (--task shop). If its values are occasions" in cause.next
+    with pytest.raises(hieropo.SchemaError, match="Name action="):
+        HierOPO().fit(log, reward="reward")
+    described = examine(log, task="shop", context=["age"])
+    assert kinds(described) == {"no action": "note"}
 
 
 @pytest.mark.parametrize(

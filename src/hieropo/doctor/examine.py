@@ -16,7 +16,7 @@ from hieropo.doctor.rules import tasks as rules_tasks
 from hieropo.doctor.rules import time as rules_time
 from hieropo.doctor.rules import values as rules_values
 from hieropo.errors import LogError
-from hieropo.logs.arrow.schema import check_columns, guess_roles, may_name_clusters, note_of
+from hieropo.logs.arrow.schema import check_columns, guess_roles, may_name_clusters, note_of, source_of
 from hieropo.logs.bad_rows.row_hashes import is_hashable
 from hieropo.logs.opening import open_log
 from hieropo.passes.designs import design_of
@@ -66,7 +66,7 @@ def examine(log: Any, *, guess: bool = True, **roles: Any) -> Examination:
     hashed = tuple(
         field.name
         for field in source.schema
-        if source.schema.names.count(field.name) == 1 and is_hashable(field.type)
+        if source.schema.names.count(field.name) == 1 and is_hashable(field.type) and source_of(field) is None
     )
     columns = tuple(dict.fromkeys([*role_columns.columns, *hashed]))
     time = role_columns.time
@@ -122,6 +122,7 @@ def _findings(stats: LogStatistics, logging_policy: rules_incumbent.Incumbent | 
     yield from rules_values.reward(stats)
     yield from rules_features.features(stats)
     yield from rules_tasks.tasks(stats.cells.rows, stats.tasks.values, stats.roles, stats.task_note)
+    yield from rules_tasks.no_action(stats.roles)
     if stats.roles.action is not None:
         yield from rules_tasks.few_or_many_actions(stats.roles.action, stats.actions.values, stats.usable)
     yield from rules_tasks.chosen(stats)

@@ -99,7 +99,11 @@ def log_columns(
         A category has too many levels.
     LogError
         A value cannot be read.
+    SchemaError
+        The log has no column ``weight``, or it cannot be a weight.
     """
+    if weight is not None:
+        check_columns(log.schema, [("weight", weight)], log.name, texts=True)
     terms = [found.term for found in resolved]
     needs = wanted(terms, values=values)
     read = [*needs, *([weight] if weight is not None and weight not in needs else [])]

@@ -34,8 +34,8 @@ def propensities(stats: LogStatistics) -> Iterator[Finding]:
             "Its weight exceeds that of all other rows together. Is it a density, or a product that underflowed?",
             judging=True,
         )  # fmt: skip
-    if not cells[:, :, cell_columns.LOGGED].sum():
-        return
+    if not cells[:, :, cell_columns.LOGGED].sum() or stats.roles.action is None:
+        return  # without actions there are no frequencies to compare with
     if stats.roles.eligible is not None:  # sums over the actions of a task then span several lists
         yield from _of_lists(cells, place)
         return

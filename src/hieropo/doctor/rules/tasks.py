@@ -124,7 +124,8 @@ def alike_rows(stats: LogStatistics) -> Iterator[Finding]:
             f"Within {in_a_task}, rows with the same value of {first.column!r} have alike rewards: {first.rows:,} "
             f"rows in {first.groups:,} groups, correlation {first.correlation:.2f} (z = {first.z:.0f}).{beside} "
             f"{too_narrow}",
-            f"If its values are occasions, such as visits, sessions, days or classes, fit with "
+            f"{_or_a_task(stats.roles, first.column)}If its values are occasions, such as visits, sessions, days or "
+            "classes, fit with "
             f"cluster={first.column!r} (--cluster {first.column}). If they describe a row, such as a product or a "
             "city, make it a context column. A column that is filled in after the reward is neither.",
         )  # fmt: skip
@@ -137,6 +138,35 @@ def alike_rows(stats: LogStatistics) -> Iterator[Finding]:
             "Do several rows come from one visit, session, day or class? Add a column that names it, and fit with "
             "cluster= (--cluster).",
         )  # fmt: skip
+
+
+def _or_a_task(roles: Roles, column: str | None) -> str:
+    """Return a sentence on a column that may be that of the tasks, where none is named."""
+    if roles.task is not None:
+        return ""
+    return (
+        "If actions are to be chosen for each of its values, such as a store or a user, it is the task: "
+        f"task={column!r} (--task {column}). "
+    )
+
+
+def no_action(roles: Roles) -> Iterator[Finding]:
+    """Yield a finding where no column of actions is named."""
+    if roles.action is not None:
+        return
+    name = "Name the column of actions: action='...', on the command line --action."
+    if not roles.context:
+        yield Finding(
+            "stops", "no action", "the log",
+            "No column of actions is named, nor a context column that describes the action taken: a policy has nothing "
+            "to choose.", name,
+        )  # fmt: skip
+        return
+    yield Finding(
+        "note", "no action", "the log",
+        "No column of actions is named: the context columns are taken as a description of the action taken, such as "
+        "its price.", f"Do they describe the situation in which it was taken? {name}",
+    )  # fmt: skip
 
 
 def few_or_many_actions(column: str, actions: Sequence[Any] | NDArray[Any], rows: float) -> Iterator[Finding]:

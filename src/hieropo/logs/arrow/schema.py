@@ -169,11 +169,12 @@ def check_listed(schema: pa.Schema, eligible: str | None, name: str) -> None:
 
 
 def _missing(schema: pa.Schema, role: str, column: str, name: str) -> str:
-    by_lower_case = {columns.casefold(): columns for columns in reversed(schema.names)}
+    names = [field.name for field in schema if source_of(field) is None]  # not those made by terms
+    by_lower_case = {columns.casefold(): columns for columns in reversed(names)}
     similar = [by_lower_case[match] for match in get_close_matches(column.casefold(), by_lower_case, n=3)]
     hint = f" Did you mean {' or '.join(map(repr, similar))}?" if similar else ""
-    columns = abbreviate(schema.names, 40)
-    return f"Column {column!r} (role {role}) is not in the {name}.{hint} Its columns: {columns}."
+    in_words = "context" if role == "term" else role
+    return f"Column {column!r} (role {in_words}) is not in the {name}.{hint} Its columns: {abbreviate(names, 40)}."
 
 
 def _wrong_type(field: pa.Field, role: str, name: str) -> str:
