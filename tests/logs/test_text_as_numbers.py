@@ -130,6 +130,25 @@ def test_a_decimal_comma_is_named(tmp_path):
         HierOPO().fit(path, **COLUMNS)
 
 
+@pytest.mark.parametrize(
+    ("value", "arguments"),
+    [("1,209.5", "thousands=','"), ("1,209", "thousands=','"), ("1209,5", "decimal=','")],
+)
+def test_commas_are_told_with_the_way_to_read_them(tmp_path, value, arguments):
+    path = as_csv(tmp_path, rows(bad=dict.fromkeys([0, 7, 20], value)))
+    way = f"pandas.read_csv(path, {'' if arguments[0] == 't' else 'sep=..., '}{arguments}) reads such numbers"
+    with pytest.raises(SchemaError) as refused:  # the first value makes the column text
+        HierOPO().fit(path, **COLUMNS)
+    with pytest.warns(HieropoWarning, match="may be the large ones of 'profit'") as warned:
+        HierOPO().fit(path, **COLUMNS, lenient=True)
+    (finding,) = [each for each in examine(path, **COLUMNS).findings if each.kind == "unusable value"]
+    for text in (str(refused.value), str(warned[0].message), finding.next):
+        assert way in text
+    with pytest.warns(HieropoWarning) as warned:  # units are no separators
+        HierOPO().fit(as_csv(tmp_path, rows(bad={7: "12 EUR"})), **COLUMNS, lenient=True)
+    assert "commas" not in str(warned[0].message)
+
+
 def test_a_column_of_text_that_holds_numbers_alone_is_read_leniently_and_that_is_said():
     table = texts(rows(bad={}))
     with pytest.raises(SchemaError, match="All of its values are numbers"):

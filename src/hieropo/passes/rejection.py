@@ -68,7 +68,10 @@ def settle(rejects: Rejects, roles: Roles, kept: int, tasks: Keys, constant: flo
         )
     warn(
         " ".join(
-            [f"{rejected.counted()} {were} set aside.{rejected.listed}", *_doubts(rejected, bool(unrewarded))]
+            [
+                f"{rejected.counted()} {were} set aside.{rejected.listed}{rejected.commas}",
+                *_doubts(rejected, bool(unrewarded)),
+            ]
         )
     )
     return rejected

@@ -7,6 +7,7 @@ from hieropo.doctor.collecting import LogStatistics
 from hieropo.doctor.examination import Finding
 from hieropo.logs.arrow.schema import like_a_cost
 from hieropo.logs.bad_rows.rejects import LIST_ROUNDED, ROUNDED, Reason
+from hieropo.logs.formats.text_types import commas_advice
 
 # Events below which a rate has a relative standard error above about 18 %.
 _FEW_EVENTS = 30
@@ -57,8 +58,9 @@ def faults(stats: LogStatistics) -> Iterator[Finding]:
         columns = [fault for fault in stats.faults if fault.reason == reason]
         places = ", ".join(f"column {fault.column!r} from row {fault.first_row:,}" for fault in columns)
         yield Finding(
-            "stops", "unusable value", places, _said(reason, columns, stats), _CURES.get(reason, "") + _DROP
-        )
+            "stops", "unusable value", places, _said(reason, columns, stats),
+            f"{_read_commas(columns)}{_CURES.get(reason, '')}{_DROP}",
+        )  # fmt: skip
     if not stats.usable:
         yield Finding(
             "stops", "no usable row", "all rows", "No row has a usable task, action and reward.",
@@ -67,6 +69,12 @@ def faults(stats: LogStatistics) -> Iterator[Finding]:
     if stats.misplaced is not None:
         said, _, cure = stats.misplaced.partition(". ")
         yield Finding("stops", "misplaced task", "levels and metadata", f"{said}.", cure)
+
+
+def _read_commas(columns: list[Reason]) -> str:
+    """Return a sentence on how to read numbers with commas, before a space; empty where the first values have none."""
+    advice = next(filter(None, (commas_advice(fault.value or "") for fault in columns)), "")
+    return advice and f"Numbers with commas are not read: {advice}; hand it over. "
 
 
 def _said(reason: str, columns: list[Reason], stats: LogStatistics) -> str:

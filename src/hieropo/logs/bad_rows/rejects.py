@@ -23,7 +23,7 @@ from hieropo.features.maps import FeatureMap
 from hieropo.logs.arrow.arrays import EXACT, as_numpy, decoded, ids, lists, task_ids
 from hieropo.logs.arrow.schema import holds_text, source_of
 from hieropo.logs.arrow.writing import TABLE_SUFFIXES, check_target, write_tables
-from hieropo.logs.formats.text_types import text_numbers
+from hieropo.logs.formats.text_types import commas_advice, text_numbers
 from hieropo.rows.batches import Eligible, Roles, TaskColumns, column_tuple
 from hieropo.rows.columns import RULES
 from hieropo.rows.ids import Ids, may_be_rounded, plain
@@ -148,6 +148,17 @@ class Rejected:
         """A sentence, after a space, that names the file with the list; empty where there is none."""
         return "" if self.file is None else f" Each is listed in {self.file}."
 
+    @property
+    def commas(self) -> str:
+        """A sentence, after a space, on how to read numbers with commas; empty where the first values have none."""
+        for reason in self.reasons:
+            if reason.reason == NO_NUMBER and (advice := commas_advice(reason.value or "")):
+                return (
+                    f" Numbers with commas are not read, and may be the large ones of {reason.column!r}: {advice}; "
+                    "hand it over, or write the file without commas."
+                )
+        return ""
+
     def check(
         self, *, lenient: bool, cause: str = "Is it the right column, and was a join complete?"
     ) -> None:
@@ -167,13 +178,13 @@ class Rejected:
         """
         if self.rows and not lenient:
             raise LogError(
-                f"{self.counted()} cannot be used.{self.listed} Correct or drop them, or set such rows aside: "
-                "lenient=True, on the command line --lenient."
+                f"{self.counted()} cannot be used.{self.listed}{self.commas} Correct or drop them, or set such rows "
+                "aside: lenient=True, on the command line --lenient."
             )
         if self.share > _MAX_SHARE:
             raise LogError(
                 f"{self.counted()} would have to be set aside, and the other rows do not stand for the log."
-                f"{self.listed} {cause} If the other rows are a log of their own, hand over only those."
+                f"{self.listed}{self.commas} {cause} If the other rows are a log of their own, hand over only those."
             )
 
     def to_dict(self) -> dict[str, Any]:

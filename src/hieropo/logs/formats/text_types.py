@@ -6,6 +6,7 @@ be ids: those with leading zeros, and whole numbers that a float would round.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -109,7 +110,11 @@ _TYPE_NAMES = {
     "time": _TIME,
 }
 _LEADING_ZERO = "^[+-]?0[^.]"
-_THOUSANDS = "^ *[+-]?[0-9]+(,[0-9]+)+ *$"
+_COMMAS = (  # forms of numbers with commas, and the arguments of pandas.read_csv that read them
+    (re.compile(r"[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]*)?"), "thousands=','"),
+    (re.compile(r"[+-]?[0-9]{1,3}(\.[0-9]{3})+,[0-9]+"), "sep=..., decimal=',', thousands='.'"),
+    (re.compile(r"[+-]?[0-9]+(,[0-9]+)+"), "sep=..., decimal=','"),
+)
 _PROBE = 64
 
 
@@ -320,12 +325,29 @@ def _first_misfit(texts: pa.Array, kind: pa.DataType) -> int:
     return low
 
 
+def commas_advice(text: str) -> str:
+    """Return how to read numbers that are written with commas, as this text is; empty for another text.
+
+    Examples
+    --------
+    >>> commas_advice("1,209.79")
+    "pandas.read_csv(path, thousands=',') reads such numbers into a frame"
+    >>> commas_advice("1.209,79")
+    "pandas.read_csv(path, sep=..., decimal=',', thousands='.') reads such numbers into a frame"
+    >>> commas_advice("12 EUR")
+    ''
+    """
+    arguments = (arguments for form, arguments in _COMMAS if form.fullmatch(text.strip()))
+    first = next(arguments, None)
+    return "" if first is None else f"pandas.read_csv(path, {first}) reads such numbers into a frame"
+
+
 def _misfit_reason(text: str, base: pa.DataType) -> str:
     value = pa.array([text])
+    if base in (TEXT, *_NUMBERS) and (advice := commas_advice(text)):
+        return f"{_shortened(text)} is not a number (decimals need a point, and thousands no separator; {advice})"
     if base == TEXT:
         return f"{_shortened(text)} is neither a number nor a date"
-    if base in _NUMBERS and _any(pc.match_substring_regex(value, _THOUSANDS)):
-        return f"{_shortened(text)} is not a number (decimals need a point, and thousands no separator)"
     if base in _NUMBERS and _any(pc.match_substring_regex(value, _LEADING_ZERO)):
         return f"{_shortened(text)} has leading zeros, which a number would lose"
     if base in _NUMBERS and _any(pc.match_substring_regex(value, LONG)):
