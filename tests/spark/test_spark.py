@@ -400,6 +400,27 @@ def test_an_evaluation_has_the_numbers_of_one_machine(frame: Any, tmp_path: Path
         hieropo.spark.evaluate(rows, learner, folder=tmp_path / "none")
 
 
+@pytest.mark.parametrize("task", ["store", "name"])  # hashed by expressions, and by workers
+def test_names_of_columns_may_have_dots_and_quotes(frame: Any, tmp_path: Path, task: str) -> None:
+    import hieropo.spark
+
+    names = {task: "the.task", "visits": "no. of visits", "profit": "`net` profit"}
+    table = TABLE.rename_columns([names.get(name, name) for name in TABLE.column_names])
+    rows = frame.sparkSession.createDataFrame(table).repartition(2).cache()
+    columns = {"task": "the.task", "action": "offer", "reward": "`net` profit", "context": ["no. of visits"]}
+    for how in ("rows", "partitions"):
+        sharded = hieropo.spark.moments(rows, out=tmp_path / how, shards=4, how=how, **columns)
+        check_equal(sharded.joined(), LogMoments.of(table, **columns))
+    learner = HierOPO().fit(table, **columns)
+    learner.save(tmp_path / "policy")
+    decided = hieropo.spark.decide(rows, tmp_path / "policy", id=["weight", "no. of visits"]).toArrow()
+    wanted = learner.decide(rows.toArrow(), id=["weight", "no. of visits"]).table
+    assert decided.drop_columns("row").to_pylist() == wanted.drop_columns("row").to_pylist()
+    assert str(hieropo.spark.evaluate(rows, learner, folder=tmp_path)) == str(
+        learner.evaluate(rows.toArrow())
+    )
+
+
 def test_the_doctor_counts_all_rows_and_examines_whole_tasks(spark: Any, frame: Any) -> None:
     import hieropo.spark
 

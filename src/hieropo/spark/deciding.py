@@ -18,6 +18,7 @@ from hieropo.learners.loading import new_tasks_of, roles_of
 from hieropo.logs.arrow.arrays import decoded
 from hieropo.logs.arrow.log_source import BATCH_ROWS, regroup
 from hieropo.rows.batches import Roles, task_columns
+from hieropo.spark.hashing import map_batches
 from hieropo.spark.workers import check_workers, prepare_worker, session_of
 from hieropo.storage.layout import POLICY
 from hieropo.storage.load import StoredPolicy, load_policy
@@ -80,7 +81,7 @@ def decide(
             ]
             yield pa.RecordBatch.from_arrays(plain, schema=schema)
 
-    return requests.mapInArrow(work, from_arrow_schema(schema))
+    return map_batches(requests, work, from_arrow_schema(schema))
 
 
 def _decided(location: str, requests: Any, given: dict[str, Any]) -> pa.Table:

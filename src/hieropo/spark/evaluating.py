@@ -17,6 +17,7 @@ from hieropo.errors import ArtifactError
 from hieropo.evaluation.evaluation import Evaluation
 from hieropo.learners.loading import load_evaluable
 from hieropo.logs.arrow.log_source import empty
+from hieropo.spark.hashing import map_batches
 from hieropo.spark.workers import VALUE_DDL, check_workers, nonempty, session_of, valued, values_of
 
 
@@ -86,7 +87,7 @@ def _write(frame: Any, files: str) -> None:
                 number, partial(_written, chain([first], batches), first.schema, files, number, attempt)
             )
 
-    if not values_of(frame.mapInArrow(task, VALUE_DDL)):
+    if not values_of(map_batches(frame, task, VALUE_DDL)):
         raise empty("Spark frame")
 
 

@@ -1,6 +1,6 @@
 """The shard of each row as a column of a Spark frame: the hash of :mod:`hieropo.rows.task_hash`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,24 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def map_batches(
+    frame: Any, work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: Any
+) -> Any:
+    """Return ``frame.mapInArrow(work, schema)``, for any names of columns.
+
+    Spark looks up each column of the frame by its name as an expression, where a dot is a field of a structure. So
+    columns get other names on the way to a worker.
+    """
+    names = list(frame.columns)
+    if not any({".", "`"} & set(name) for name in names):
+        return frame.mapInArrow(work, schema)
+
+    def renamed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return work(pa.RecordBatch.from_arrays(batch.columns, names=names) for batch in batches)
+
+    return frame.toDF(*(f"column{k}" for k in range(len(names)))).mapInArrow(renamed, schema)
+
+
 def _mix(x: Any) -> Any:
     """Return mix(x) of a column of 32-bit numbers in 64 bits."""
     from pyspark.sql import functions as f
@@ -68,7 +86,7 @@ def _by_workers(frame: Any, task: Sequence[str], shards: int) -> Any:
             )
 
     schema = StructType([*frame.schema.fields, StructField(SHARD, IntegerType(), nullable=True)])
-    return frame.mapInArrow(add, schema)
+    return map_batches(frame, add, schema)
 
 
 def _shards(batch: pa.RecordBatch, task: Sequence[str], shards: int) -> pa.Array:

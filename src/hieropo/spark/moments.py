@@ -42,7 +42,7 @@ from hieropo.rows.batches import Roles, column_tuple
 from hieropo.rows.ids import object_array
 from hieropo.rows.keys import Keys
 from hieropo.rows.task_hash import check_shards
-from hieropo.spark.hashing import SHARD, quoted, with_shards
+from hieropo.spark.hashing import SHARD, map_batches, quoted, with_shards
 from hieropo.spark.sources import FrameSource, GroupedFiles, arrow_schema
 from hieropo.spark.workers import VALUE_DDL, check_workers, nonempty, session_of, slots_of, valued, values_of
 
@@ -367,7 +367,7 @@ def _by_task(frame: Any, job: Job, writer: ShardWriter, partitions: int) -> _Sum
     with_numbers = with_shards(frame, column_tuple(writer.plan.roles.task), job.shards)
     place = (f.col(quoted(SHARD)) * f.lit(count) / f.lit(job.shards)).cast("int")
     shuffled = with_numbers.repartitionById(count, place)
-    reports = values_of(shuffled.mapInArrow(work, VALUE_DDL), "shuffled part")
+    reports = values_of(map_batches(shuffled, work, VALUE_DDL), "shuffled part")
     for part in reports:
         for shard in sorted(Path(part.folder).glob("shard-*")):
             shard.rename(writer.path / shard.name)

@@ -11,7 +11,7 @@ from hieropo.logs.arrow.log_source import LogSource, WrappedSource
 from hieropo.logs.engines.tables import StreamSource, TableSource
 from hieropo.logs.formats.paths import find_files, part_of_files
 from hieropo.logs.opening import open_log
-from hieropo.spark.hashing import quoted
+from hieropo.spark.hashing import map_batches, quoted
 from hieropo.spark.workers import VALUE_DDL, nonempty, valued, values_of
 
 
@@ -50,7 +50,7 @@ def _of_partitions(frame: Any, work: Callable[[LogSource, int], Any], part: str 
         if source is not None:
             yield valued(number, lambda: work(source, number))
 
-    return values_of(frame.mapInArrow(task, VALUE_DDL), part)
+    return values_of(map_batches(frame, task, VALUE_DDL), part)
 
 
 class GroupedFiles(WrappedSource):
