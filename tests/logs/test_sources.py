@@ -344,6 +344,16 @@ def test_what_cannot_be_turned_into_arrow(source):
         open_log(source)
 
 
+def test_a_column_of_pandas_with_values_of_several_types_is_named_with_the_way():
+    with pytest.raises(SchemaError, match=r"; Conversion failed for column offer .*\.astype\('string'\)"):
+        open_log(pd.DataFrame({"store": [1, 2, 3], "offer": ["a", 7, "b"]}))
+
+
+def test_a_frame_without_rows_is_named_in_words_that_fit_requests_too():
+    with pytest.raises(LogError, match=r"has no rows\. Is it the right one"):
+        open_log(pd.DataFrame({"store": [], "offer": []}))
+
+
 def test_duckdb_reads_only_the_columns_that_are_needed():
     relation = duckdb.connect().sql(
         'select i as "a ""b""", i * 2.0 as r, error(\'read\') as bad from range(10) t(i)'

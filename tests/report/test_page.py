@@ -2,6 +2,7 @@
 
 import json
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -130,10 +131,17 @@ def test_the_same_document_gives_the_same_bytes_and_json(tmp_path) -> None:
 
 
 def test_a_report_that_cannot_be_written_says_so(tmp_path) -> None:
-    with pytest.raises(
-        ArtifactError, match=r"nowhere.*cannot be written.*Give a path in a folder that exists"
-    ):
+    with pytest.raises(ArtifactError, match=r"nowhere.*cannot be written.*a path in a folder that exists"):
         write_page(document(), tmp_path / "nowhere" / "report.html")
+
+
+@pytest.mark.parametrize("place", [".", "", "folder"])
+def test_a_folder_in_place_of_a_file_is_named(tmp_path, place, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    with pytest.raises(ArtifactError, match=r"is a folder.*Name a file in it, such as .*report\.html"):
+        write_page(document(), place)
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
 def test_pages_of_many_tasks_stay_small_and_show_both_ends_without_script() -> None:

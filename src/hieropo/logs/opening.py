@@ -164,10 +164,12 @@ def _open_frame(source: Any) -> LogSource:
     try:
         return TableSource(pa.table(source), name)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        reason = str(error).strip().rstrip(".")
+        # pandas names the column in a second argument
+        parts = [str(error)] if len(error.args) < 2 else map(str, error.args)
+        reason = "; ".join(part.strip().rstrip(".") for part in parts)
         raise SchemaError(
-            f"The {name} cannot be turned into an Arrow table: {reason}. Hand over a frame with only the "
-            "columns that are needed, each of one type."
+            f"The {name} cannot be turned into an Arrow table: {reason}. Hand over a frame with only the columns that "
+            "are needed, each of one type, as by frame['column'].astype('string') where values have several types."
         ) from error
 
 

@@ -66,6 +66,10 @@ def write_page(document: Document, path: str | os.PathLike[str]) -> Path:
         The file cannot be written.
     """
     target = Path(path)
+    if target.is_dir():
+        raise ArtifactError(
+            f"{target} is a folder; one file is written. Name a file in it, such as {target / 'report.html'}."
+        )
     part = target.with_name(f"{target.name}.part")
     try:
         part.write_text(page(document), encoding="utf-8", newline="\n")
@@ -73,8 +77,8 @@ def write_page(document: Document, path: str | os.PathLike[str]) -> Path:
     except OSError as error:
         part.unlink(missing_ok=True)
         raise ArtifactError(
-            f"{target}: the report cannot be written: {error.strerror}. Give a path in a folder that exists and can be "
-            "written."
+            f"{target}: the report cannot be written: {error.strerror}. Make room on the disk, or give a path in a "
+            "folder that exists and can be written."
         ) from error
     return target
 

@@ -219,6 +219,5 @@ def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
 def empty(name: str) -> LogError:
     """Return the error for a source without rows."""
     return LogError(
-        f"The {name} has no rows, so nothing can be learned from it. Is it the right one, and did an earlier filter or "
-        "join drop all rows?"
+        f"The {name} has no rows. Is it the right one, and did an earlier filter or join drop all rows?"
     )

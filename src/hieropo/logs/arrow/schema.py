@@ -137,7 +137,8 @@ def check_columns(
     SchemaError
         Names the column, its role, its Arrow type, the source ``name`` and a likely cause.
     """
-    for role, column in roles:
+    roles = list(roles)
+    for role, column in roles:  # before types: where a column is missing, text is not yet a category
         count = schema.names.count(column)
         if count == 0:
             raise SchemaError(_missing(schema, role, column, name))
@@ -147,6 +148,7 @@ def check_columns(
                 f"{schema.get_all_field_indices(column)}, so the name does not say which is meant. Did a join leave "
                 "both? Rename or drop one."
             )
+    for role, column in roles:
         field = schema.field(column)
         readable = role in NUMBER_ROLES and (holds_text(field.type) or field.type == MIXED)
         if not can_play(field.type, role) and not (texts and readable):
