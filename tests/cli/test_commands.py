@@ -740,6 +740,31 @@ class TestStreams:
         assert err == "\nInterrupted. No partly written file is left.\n"
         assert not list(tmp_path.iterdir())
 
+    def test_an_interrupt_names_the_sums_that_are_left(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def interrupted(*_: Any, **__: Any) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("hieropo.logs.opening.open_log", interrupted)
+        (tmp_path / "log.csv").write_text("store,offer,profit\n1,a,2\n")
+        sums = tmp_path / "sums"
+        call = [
+            "fit",
+            tmp_path / "log.csv",
+            "-o",
+            tmp_path / "policy",
+            "--reward",
+            "profit",
+            "--checkpoint",
+            sums,
+        ]
+        assert called(*call).stderr == "\nInterrupted. No partly written file is left.\n"
+        sums.mkdir()
+        done = called(*call)
+        assert done.exit_code == 130
+        assert f"{sums} holds the sums of the files that were read: the same command goes on" in done.stderr
+
     @pytest.mark.slow
     def test_a_terminal_sees_progress_and_a_clean_line_and_json_holds_the_results(
         self, tmp_path: Path

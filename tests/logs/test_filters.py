@@ -146,6 +146,16 @@ def test_a_column_that_is_not_there_is_named():
         open_log(LOG, filter="Day > '2026-01-01'")
 
 
+def test_names_with_blanks_are_in_double_quotes_or_backquotes_and_that_is_said():
+    table = pa.table({"no. of visits": [1, 2, 3], "Alter Kunde": [30, 40, 50], 'a "b" `c`': [0, 0, 1]})
+    for text in ('"no. of visits" > 1', "`no. of visits` > 1", '"a ""b"" `c`" = 0', '`a "b" ``c``` = 0'):
+        assert sum(len(batch) for batch in open_log(table, filter=text).batches(["Alter Kunde"])) == 2
+    with pytest.raises(
+        SchemaError, match=r"'Alter'.*Did you mean 'Alter Kunde'.*Write a name with blanks in double"
+    ):
+        open_log(table, filter="Alter Kunde < 40")
+
+
 def test_a_filter_that_no_row_passes_leaves_no_log(tmp_path):
     with pytest.raises(LogError, match=r"where offer > 90 has no rows"):
         open_log(SOURCES["parquet file"](TABLE, tmp_path), filter="offer > 90")

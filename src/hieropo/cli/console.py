@@ -26,6 +26,7 @@ else:
 
 DEBUG = "hieropo.debug"
 WARNINGS = "hieropo.warnings"
+CHECKPOINT = "hieropo.checkpoint"
 INTERRUPTED = 130
 FOREIGN = (
     ".csv",
@@ -59,12 +60,18 @@ class Program(click.Group):
             except (click.ClickException, click.exceptions.Exit, click.Abort):
                 raise
             except KeyboardInterrupt:
-                click.echo("\nInterrupted. No partly written file is left.", err=True)
+                click.echo(f"\nInterrupted. {_left(ctx.meta.get(CHECKPOINT))}", err=True)
                 ctx.exit(INTERRUPTED)
             except Exception as error:
                 if ctx.meta.get(DEBUG) or (isinstance(error, OSError) and error.errno == errno.EPIPE):
                     raise
                 raise click.ClickException(_message(error)) from error
+
+
+def _left(checkpoint: str | None) -> str:
+    if checkpoint is None or not Path(checkpoint).is_dir():
+        return "No partly written file is left."
+    return f"{checkpoint} holds the sums of the files that were read: the same command goes on from them."
 
 
 def _message(error: Exception) -> str:
@@ -128,11 +135,16 @@ def rejects_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def checkpoint_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--checkpoint``, the directory of the sums of an unfinished pass over a long log."""
     option = click.option(
-        "--checkpoint", metavar="DIR",
+        "--checkpoint", metavar="DIR", callback=_kept,
         help="Write the sums so far to this directory after every file of the log. After an interruption the same "
         "command goes on from them. Removed when all is done.",
     )  # fmt: skip
     return option(command)
+
+
+def _kept(ctx: click.Context, _: click.Parameter, value: str | None) -> str | None:
+    ctx.meta[CHECKPOINT] = value
+    return value
 
 
 def refuse_inside(log: str, target: str | None) -> None:

@@ -70,6 +70,7 @@ def test_products_and_parentheses_are_sums_of_interactions() -> None:
         ("", 0, "the formula ends"),
         ("price +", 7, "the formula ends"),
         ("price + (device", 15, "position 8 is not closed"),
+        ("Alter Kunde + device", 6, "'Kunde' is not expected here. Write a name with blanks in backquotes."),
         ("price $ 2", 6, "no meaning"),
         ("a + eval('1')", 4, "'eval' is no function"),
         ("a + spline(p, 99)", 4, "df=99"),

@@ -112,7 +112,8 @@ class _Parser:
         settings = self._settings() if self._takes(";") else {}
         token = self._peek()
         if token.kind != "end":
-            raise self._error(token, f"{token.text!r} is not expected here")
+            hint = ". Write a name with blanks in backquotes." if token.kind == "name" else ""
+            raise self._error(token, f"{token.text!r} is not expected here{hint}")
         try:
             return Terms(tuple(terms), **settings)
         except InputError as error:

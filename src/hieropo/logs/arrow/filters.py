@@ -10,8 +10,8 @@ As text a filter is a small part of SQL:
             | column ["not"] "between" value "and" value
             | column "is" ["not"] "null"
 
-A column is a name, in double quotes where it is more than letters, digits and underscores; a value is a number, a text
-in single quotes, true or false. A test of a null is neither true nor false.
+A column is a name, in double quotes or backquotes where it is more than letters, digits and underscores; a value is a
+number, a text in single quotes, true or false. A test of a null is neither true nor false.
 """
 
 import operator
@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hieropo.errors import InputError
+from hieropo.errors import InputError, SchemaError
 from hieropo.logs.arrow.arrays import decoded
 from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, Part, PartedSource, regroup, source_repr
 from hieropo.logs.arrow.schema import check_columns, is_number, is_text
@@ -33,7 +33,7 @@ from hieropo.logs.arrow.schema import check_columns, is_number, is_text
 Value = str | int | float | bool
 
 _TOKENS = re.compile(
-    r"""\s*(?:(?P<text>'(?:[^']|'')*')|(?P<quoted>"(?:[^"]|"")+")|(?P<number>-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\b)
+    r"""\s*(?:(?P<text>'(?:[^']|'')*')|(?P<quoted>"(?:[^"]|"")+"|`(?:[^`]|``)+`)|(?P<number>-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\b)
     |(?P<word>[^\W\d]\w*)|(?P<sign><=|>=|<>|!=|==|=|<|>)|(?P<mark>[(),])|(?P<odd>\S.*)|(?P<end>$))""",
     re.VERBOSE | re.DOTALL,
 )
@@ -175,12 +175,17 @@ class _Parser:
     def _column(self) -> str:
         token = self._token
         if self._kind == "quoted":
-            column = token[1:-1].replace('""', '"')
+            column = token[1:-1].replace(2 * token[0], token[0])
         elif self._kind == "word" and token.lower() not in _WORDS:
             column = token
         else:
             raise self._expected("the name of a column")
-        check_columns(self._schema, [("filter", column)], self._name)
+        try:
+            check_columns(self._schema, [("filter", column)], self._name)
+        except SchemaError as error:
+            if any(name.startswith(f"{column} ") for name in self._schema.names):
+                raise SchemaError(f"{error} Write a name with blanks in double quotes.") from None
+            raise
         self._columns[column] = None
         self._step()
         return column
