@@ -8,7 +8,7 @@ from served_worlds import rewards_of, run, wait_for_windows
 from hieropo.report import page
 from hieropo.serve import Service, Settings
 from hieropo.serve.messages import DecideRequest, Reward
-from hieropo.serve.status import status_document, status_of
+from hieropo.serve.status import status_document, status_of, status_text
 from hieropo.serve.watching import evidence
 
 
@@ -45,6 +45,7 @@ def test_the_page_draws_rewards_against_predictions_shifts_and_modes_over_time(
     status = status_of(tmp_path / "state", settings)
     log = pd.read_parquet(tmp_path / "state" / "log").sort_values("decided_at", kind="stable")
     watched = status["watch"]
+    assert "A decision joins it when its window of 10 s is over" in status_text(status)
     for one in watched["actions"]:
         rows = log[(log.offer == one["action"]) & log.predicted_mean.notna()]
         parts = one["history"]

@@ -344,7 +344,9 @@ def _of_body(error: msgspec.ValidationError) -> str:
     text = str(error)
     if "unknown field" in text:
         return "An object has a field that the API does not have. GET /openapi.json lists the fields."
-    return text
+    if text == "Expected `array`, got `object`":
+        return "A list is needed. Put brackets around the object: [{...}]."
+    return f"{text}. GET /openapi.json describes each body."
 
 
 _ERRORS: tuple[tuple[Any, int, str, Callable[[Any], str]], ...] = (

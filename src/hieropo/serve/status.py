@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from hieropo._utils.progress import duration
 from hieropo.errors import InputError
 from hieropo.passes.log_moments import LogMoments
 from hieropo.report.document import (
@@ -55,6 +56,7 @@ def status_of(state: Path, settings: Settings) -> dict[str, Any]:
             for one in manifest.versions
         ],
         "segments": len(manifest.segments),
+        "window": settings.window,
         "rows": sum(segment.rows for segment in manifest.segments),
         "learned_through": manifest.sums_through,
         "judgeable": settings.explores,
@@ -71,6 +73,7 @@ def _record(status: dict[str, Any]) -> list[str]:
     left = status["watch"]["left_out"]
     return [
         f"Record: {status['rows']:,} rows in {status['segments']:,} segments.",
+        f"A decision joins it when its window of {duration(status['window'])} is over and its segment is sealed.",
         *([f"Decisions that are not learned from: {in_words(left)}."] if left else []),
         f"Learned through segment {status['learned_through']}.",
     ]
