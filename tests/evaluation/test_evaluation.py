@@ -524,3 +524,35 @@ def test_rewards_that_are_mostly_zero_are_judged_on_the_rows_that_were_learned_f
     roles = {"task": "store", "action": "offer", "reward": "profit"}
     found = HierOPO(logging="random").fit(table, **roles).evaluate(table)
     assert found.estimate("SNDR").se > 0
+
+
+def blocks(seed: int, *, rotate: bool) -> tuple[pa.Table, np.ndarray]:
+    """A log of 100 tasks, each with two rows for each of six actions or of their draws, and the means (100, 6)."""
+    rng = np.random.default_rng(seed)
+    mean, store = 0.7 * rng.normal(size=(100, 6)), np.repeat(np.arange(100), 12)
+    drawn = [rng.permutation(np.arange(12) % 6) if rotate else rng.integers(6, size=12) for _ in range(100)]
+    offer = np.concatenate(drawn)
+    profit = mean[store, offer] + rng.normal(size=100)[store] + rng.normal(size=1200)
+    names = np.array(list("abcdef"))[offer]
+    return pa.table({"store": store, "offer": names, "profit": profit, "p": np.full(1200, 1 / 6)}), mean
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rotate", [True, False], ids=["rotation", "draws"])
+def test_rotation_within_tasks_biases_cross_fitting_and_is_told(rotate: bool) -> None:  # noqa: FBT001
+    columns: dict[str, Any] = {"task": "store", "action": "offer", "reward": "profit", "pscore": "p"}
+    errors, told = [], []
+    for seed in (41, 42, 43):
+        table, mean = blocks(seed, rotate=rotate)
+        learner = HierOPO(logging="random").fit(table, **columns)
+        found = learner.evaluate(table, randomise=False, compare=False)
+        chosen = ["abcdef".index(action) for action in learner.predict(pa.table({"store": np.arange(100)}))]
+        gain = (mean[np.arange(100), chosen] - mean.mean(axis=1)).mean()
+        errors.append(found.estimate("IPS").gain - gain)
+        told.append(any("came more evenly than independent draws" in limit for limit in found.limits))
+        later = learner.evaluate(blocks(seed + 10, rotate=rotate)[0], randomise=False, compare=False)
+        assert not any(
+            "more evenly" in limit for limit in later.limits
+        )  # these rows taught the policy nothing
+    assert told == [rotate] * 3
+    assert (np.mean(errors) < -0.3) == rotate

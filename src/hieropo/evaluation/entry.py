@@ -32,7 +32,7 @@ from hieropo.evaluation.comparisons.rivals import (
 from hieropo.evaluation.evaluation import MAX_HARM, Evaluation
 from hieropo.evaluation.parts.by_model import ByModel, by_model
 from hieropo.evaluation.parts.claims import claim
-from hieropo.evaluation.parts.incumbency import Reacting, finding
+from hieropo.evaluation.parts.incumbency import Reacting, finding, rotation
 from hieropo.evaluation.parts.randomised import RandomisationTests, randomisation_tests
 from hieropo.evaluation.passes.first_pass import (
     FOLDS,
@@ -239,6 +239,7 @@ def evaluate(
         checks=None if checking is None else checking.checks(),
         limits=(
             *_limits(subject, propensities, reacting, overlap, model),
+            *_in_rotation(first, overlap),
             *fitted.limits(features, actions),
             *((_NOT_CHECKED,) if clustered else ()),
             *(() if gaussian else (_NOT_CHECKED_BY_SITES,)),
@@ -258,6 +259,12 @@ _NOT_CHECKED_BY_SITES = (
     "Predictions are not checked against the rows: the checks are for Gaussian rewards, and the policy was learned "
     "with another likelihood."
 )
+
+
+def _in_rotation(first: FirstPass, overlap: Overlap) -> tuple[str, ...]:
+    """Return a sentence on actions in rotation, which cross-fitting takes for independent draws."""
+    found = None if overlap == "no" or first.moments.sampled else rotation(first.counts)
+    return () if found is None else (found,)
 
 
 def _of_drift(overlap: Overlap) -> tuple[str, ...]:

@@ -6,9 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hieropo._utils.arrays import Codes
+from hieropo.doctor.rules.incumbent import DIFFERS
 from hieropo.doctor.statistics.times import Times
 from hieropo.evaluation.passes.judging import Predictions, Rows
 from hieropo.evaluation.passes.subject import Subject
+from hieropo.logging_policy.cell_tests import difference
 from hieropo.logging_policy.incumbents import KNEW, Reactions, crossed_knowledge, knowledge
 
 _REACTED = 3.5  # standard errors
@@ -94,6 +96,28 @@ class Reacting:
 def _numbers(time: NDArray[Any]) -> NDArray[np.float64]:
     """Return times as numbers, in the unit of the column."""
     return np.asarray(time.astype(np.int64) if time.dtype.kind == "M" else time, dtype=np.float64)
+
+
+def rotation(counts: Codes) -> str | None:
+    """Return a finding where actions came in rotation within tasks, for estimates that are cross-fitted; else None.
+
+    The action of a held-out row then depends on those of the other rows of its task, of which the policy was learned:
+    an action that these rows show to pay is seldom the held-out one.
+
+    Parameters
+    ----------
+    counts : (m, K) int
+        Rows of each action in each task.
+    """
+    shares = difference(counts.astype(np.float64))
+    if shares is None or shares.z > -DIFFERS:
+        return None
+    return (
+        f"In each task actions came more evenly than independent draws give (z = {shares.z:.1f}), as in rotation or in "
+        "blocks. The action of a held-out row then follows in part from the other rows of its task, so that "
+        "importance-weighted estimates on the rows of the fit are not reliable: IPS and DR tend to be too low. "
+        "Evaluate on later rows."
+    )
 
 
 def finding(subject: Subject, test: Reacted) -> str | None:
