@@ -93,7 +93,7 @@ def only(rows: Callable[[Columns], np.ndarray]) -> Callable[[Columns], Columns]:
     return lambda log: {name: values[rows(log)] for name, values in log.items()}
 
 
-RNG = np.random.default_rng(1)
+RNG = np.random.default_rng
 
 STOPS = [
     ("unusable value", "column 'profit' from row 7", nulls("profit")),
@@ -186,8 +186,8 @@ FINDINGS: list[tuple[str, str, Callable[[Columns], Columns], dict[str, object]]]
     ),
     (
         "few events an action", "limits",
-        lambda log: {**log, "profit": (RNG.random(log["x"].size) < 0.02).astype(float),
-                     "offer": RNG.integers(30, size=log["x"].size)}, WITHOUT_P | {"context": []},
+        lambda log: {**log, "profit": (RNG(11).random(log["x"].size) < 0.02).astype(float),
+                     "offer": RNG(12).integers(30, size=log["x"].size)}, WITHOUT_P | {"context": []},
     ),
     ("a reward outweighs", "limits", at_row("profit", 500.0), {}),
     (
@@ -199,12 +199,12 @@ FINDINGS: list[tuple[str, str, Callable[[Columns], Columns], dict[str, object]]]
     ("tasks of one row", "limits", where(store=lambda log: np.arange(log["x"].size)), {}),
     (
         "one task holds most rows", "note",
-        where(store=lambda log: np.where(RNG.random(log["x"].size) < 0.7, 0, log["store"])), {},
+        where(store=lambda log: np.where(RNG(13).random(log["x"].size) < 0.7, 0, log["store"])), {},
     ),
     ("one action", "limits", only(lambda log: log["offer"] == "a"), WITHOUT_P),
     (
         "actions that hardly come twice", "limits",
-        where(offer=lambda log: RNG.permutation(log["x"].size) // 1.5 // 1), WITHOUT_P | {"context": []},
+        where(offer=lambda log: RNG(14).permutation(log["x"].size) // 1.5 // 1), WITHOUT_P | {"context": []},
     ),
     ("no chance in actions", "limits", without_chance, WITHOUT_P),
     ("propensities of 1", "limits", without_chance, {}),
@@ -231,7 +231,7 @@ FINDINGS: list[tuple[str, str, Callable[[Columns], Columns], dict[str, object]]]
     ("propensities add to less than 1", "limits", where(p=lambda log: log["p"] * 0.9), {}),
     (
         "propensities do not match", "limits",
-        where(p=lambda log: RNG.permutation(log["p"])), {},
+        where(p=lambda log: RNG(15).permutation(log["p"])), {},
     ),
     ("the incumbent knew something", "note", knowing, {}),
     ("the incumbent knew something", "limits", knowing, {"time": None}),
@@ -251,7 +251,7 @@ FINDINGS: list[tuple[str, str, Callable[[Columns], Columns], dict[str, object]]]
         lambda log: {**log, "store": np.arange(log["x"].size),
                      "profit": log["profit"] + (np.abs(log["day"] - 50) < 20)}, {},
     ),
-    ("not in order of time", "note", where(day=lambda log: RNG.permutation(log["day"])), {}),
+    ("not in order of time", "note", where(day=lambda log: RNG(16).permutation(log["day"])), {}),
     ("gap in time", "note", where(day=lambda log: log["day"] + 30 * (log["day"] > 50)), {}),
     ("one time", "note", where(day=lambda log: np.full(log["x"].size, 5.0)), {}),
     (
@@ -446,7 +446,7 @@ def test_a_task_in_two_groups_stops(column: str) -> None:
 def menus_by_turns() -> pa.Table:
     """Two menus of two actions by turns, of which chance takes one: each has the propensity 1/2."""
     log, n = sound(), TASKS * EACH
-    code = RNG.integers(2, size=n) + 2 * (np.arange(n) % 2)
+    code = RNG(17).integers(2, size=n) + 2 * (np.arange(n) % 2)
     menus = [["a", "b"] if k % 2 == 0 else ["c", "d"] for k in range(n)]
     return pa.table({**log, "offer": np.array(list("abcd"))[code], "p": np.full(n, 0.5), "menu": menus})
 
