@@ -15,9 +15,9 @@ from hieropo.estimation.hyper.corrected import HyperError
 from hieropo.estimation.hyper.intervals import estimates, level_name
 from hieropo.estimation.hyper.mixed import HyperDraws
 from hieropo.estimation.two_part import two_part_note
+from hieropo.learners.drift_note import drift_note
 from hieropo.learners.kinds import kinds_of
 from hieropo.learners.population import (
-    drift_note,
     noise_of_tasks,
     parts_of,
     verdict_of_parts,

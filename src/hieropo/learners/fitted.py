@@ -31,12 +31,12 @@ from hieropo.estimation.sites import SiteRule, refuse_likelihood
 from hieropo.estimation.two_part import two_part_note
 from hieropo.features.maps import FeatureMap
 from hieropo.learners.coefficients import coefficient_table, of_tasks
+from hieropo.learners.drift_note import drift_note
 from hieropo.learners.in_shards import refuse_in_shards, refuse_unsaved, save_in_shards, subject_in_shards
 from hieropo.learners.population import (
     PopulationSummary,
     correlation_note,
     crossed_population_summary,
-    drift_note,
     population_summary,
 )
 from hieropo.learners.saving import learner_provenance, versions

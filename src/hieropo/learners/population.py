@@ -13,8 +13,6 @@ from hieropo._utils.packed import packed_size, unpack
 from hieropo._utils.text import Report, counted, paragraph, resolved, table
 from hieropo._utils.ties import ordered
 from hieropo.errors import InputError, NumericalError
-from hieropo.estimation.crossed.action_walks import CLEAR
-from hieropo.estimation.crossed.drift import Drift, Still
 from hieropo.estimation.crossed.mixture import (
     CrossedHierarchies,
     CrossedMixture,
@@ -725,74 +723,6 @@ def correlation_note(cluster: str, actions: Sequence[Any] | None, correlation: A
     shares = [f"{plain(action)} {float(rho):.0%}" for action, rho in zip(actions, correlation, strict=True)]
     more = f", ... ({len(shares) - _MAX_NAMED} more)" if len(shares) > _MAX_NAMED else ""
     return f"{text}, by action: {', '.join(shares[:_MAX_NAMED])}{more}."
-
-
-def drift_note(drift: Drift | None, because: Still, time: str | None) -> str:
-    """Return sentences on how fast coefficients drift, or why they are taken as constant although times are named."""
-    if drift is None:
-        reason = _STILL.get(because)
-        return "" if reason is None else f"Coefficients are taken as constant in time: {reason}"
-    if not drift.present:
-        return "The log does not show that coefficients drift in time."
-    texts = []
-    if drift.kappa > 0.0:
-        half, low, high = (
-            _duration(age, drift.unit) for age in (drift.half_life, drift.shortest, drift.longest)
-        )
-        of_column = "" if drift.unit else f" in units of column {time!r}"
-        texts.append(
-            f"{_walk('Effects of actions in single tasks', drift.log_odds)} In a task and action with a typical "
-            f"number of rows, a row counts half at an age of {half} (95 % interval: {low} to {high}){of_column}. "
-            "Coefficients and choices are those at the end of the log."
-        )
-    if drift.zeta > 0.0:
-        texts.append(
-            f"{_walk('Effects of actions in all tasks alike', drift.action_log_odds)} Over the log they change by a "
-            f"standard deviation of {drift.action_sd:.2g} times that of the noise. Coefficients and choices are those "
-            "at the end of the log, and intervals contain the error of this drift."
-        )
-    if drift.eta > 0.0:
-        texts.append(
-            f"{_walk('Levels of tasks', drift.level_log_odds)} This drift is subtracted from the rewards. Intervals of "
-            "gains remain valid; those of the value of a policy are too narrow."
-        )
-    return " ".join(texts)
-
-
-def _walk(coefficients: str, log_odds: float) -> str:
-    """Return a sentence on the evidence that coefficients drift."""
-    if log_odds > CLEAR:
-        return f"{coefficients} drift in time (log Bayes factor {log_odds:.1f})."
-    probability = 1 / (1 + np.exp(-log_odds))
-    return (
-        f"{coefficients} may drift in time (probability {probability:.2f}): the fit takes the mean rate over drift and "
-        "none."
-    )
-
-
-_STILL = {
-    "prior": "drift is learned under the crossed prior only.",
-    "choices": "the choices of the incumbent are used as evidence, and drift is not derived for them.",
-    "groups": "tasks have groups or metadata, and drift is not derived for them.",
-    "clusters": "rows form clusters, and drift is not derived for them.",
-    "likelihood": "the likelihood is not Gaussian, and drift is not derived for it.",
-    "precision": "rows have precisions, and drift is not derived for them.",
-    "moments": "moments hold no times.",
-    "times": "the log has too few different times, or too many tasks, actions and columns for sums by period.",
-}
-_DURATIONS = (
-    ("weeks", 604_800.0), ("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0), ("seconds", 1.0),
-)  # fmt: skip
-_SECONDS = {"D": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
-
-
-def _duration(age: float, unit: str) -> str:
-    """Return an age in the unit of a column of times as text, such as "3.1 weeks"."""
-    if not unit:
-        return f"{age:.3g}"
-    seconds = age * _SECONDS[unit]
-    name, size = next((one for one in _DURATIONS if seconds >= 2.0 * one[1]), _DURATIONS[-1])
-    return f"{seconds / size:.3g} {name}"
 
 
 _ONE_PERCENT, _MAX_NAMED = 0.01, 10
