@@ -9,6 +9,7 @@ from reference.dense import Array
 
 from hieropo._utils.packed import unpack
 from hieropo.errors import InputError, MismatchError, NumericalError
+from hieropo.estimation.crossed.grid import few_nodes
 from hieropo.estimation.crossed.integration import integrate_crossed
 from hieropo.estimation.crossed.mixture import CrossedHierarchies, CrossedMixture, condition_hierarchies
 from hieropo.estimation.crossed.shapes import (
@@ -167,6 +168,17 @@ def test_few_hierarchies_say_what_all_of_them_say() -> None:
         for law in (total(one, vectors), total(all_, vectors))
     ]
     assert below[0] == pytest.approx(below[1], abs=0.003)
+
+
+def test_all_hierarchies_are_kept_where_the_search_for_few_does_not_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def endless(*_: object, **__: object) -> None:
+        raise RuntimeError("Maximum number of iterations reached.")
+
+    monkeypatch.setattr("scipy.optimize.nnls", endless)
+    weights = np.random.default_rng(0).random(40)
+    np.testing.assert_allclose(few_nodes(weights, [np.linspace(0.1, 1.0, 40)]), weights, rtol=1e-4)
 
 
 def test_the_views_of_a_mixture_agree() -> None:

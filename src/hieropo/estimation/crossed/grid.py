@@ -495,7 +495,8 @@ def few_nodes(weights: Array, sds: list[Array], degree: int = _DEGREE) -> Array:
     """Weights on few nodes with the same moments of (2 / pi) arctan sd; of a narrow one, the same mean.
 
     Moments are up to ``degree``, one less from four standard deviations on (Tchakaloff's theorem). The logs of
-    ``weights`` are rounded first, so that rounding elsewhere does not decide which nodes are taken.
+    ``weights`` are rounded first, so that rounding elsewhere does not decide which nodes are taken. If the search for
+    few does not end, all nodes keep their weights.
     """
     from itertools import combinations_with_replacement
 
@@ -513,6 +514,9 @@ def few_nodes(weights: Array, sds: list[Array], degree: int = _DEGREE) -> Array:
     for order in range(2, degree + (len(wide) < 4)):
         rows.extend(np.prod(chosen, axis=0) for chosen in combinations_with_replacement(wide, order))
     table = np.array(rows)
-    few, rest = nnls(table, table @ share)
+    try:
+        few, rest = nnls(table, table @ share, maxiter=30 * share.size)
+    except RuntimeError:
+        few, rest = share, 0.0
     chosen: Array = np.asarray(few if rest < 1e-6 else share, dtype=np.float64)
     return np.asarray(chosen * (weights.sum() / chosen.sum()), dtype=np.float64)
