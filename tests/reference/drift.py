@@ -3,6 +3,9 @@
 The reward of a row of action a in a period that begins ``since`` after the first is
 
     r = x'(theta_a + w_a(since)) + v(since) + e,   w_a ~ walk of covariance kappa W,   v ~ walk of variance eta
+
+Rows of one action and period share ``unit`` of their error, in units of its variance; rows of one period share an error
+of the variance ``task``, which counts as part of the level.
 """
 
 from dataclasses import dataclass, replace
@@ -21,6 +24,8 @@ class WalkingTask:
     since: Array
     noise: Array
     end: float
+    unit: float = 0.0
+    task: float = 0.0
 
     def walk(self, cov: Array) -> Array:
         """Covariance of x'w over the rows, for kappa W."""
@@ -32,11 +37,13 @@ class WalkingTask:
         return (self.action[:, None] == self.action) * (self.x @ cov @ self.x.T)
 
     def level(self, var: float, eta: float) -> Array:
-        """Covariance of a level that walks from N(0, var)."""
-        return var + eta * np.minimum.outer(self.since, self.since)
+        """Covariance of a level that walks from N(0, var), and of the error that all rows of a period share."""
+        period = self.since[:, None] == self.since
+        return var + eta * np.minimum.outer(self.since, self.since) + self.task * period
 
     def errors(self) -> Array:
-        return np.diag(self.noise)
+        period = (self.since[:, None] == self.since) & (self.action[:, None] == self.action)
+        return np.diag(self.noise) + self.unit * period * np.sqrt(np.outer(self.noise, self.noise))
 
     def of_action(self, action: int) -> "WalkingTask":
         some = self.action == action
@@ -60,11 +67,13 @@ def at_end(task: WalkingTask, reward: Array, start: Array, walk: Array) -> tuple
     return gain @ reward, prior - gain @ cross.T
 
 
-def level_path(task: WalkingTask, reward: Array, start: Array, walk: Array, var: float, eta: float) -> Array:
-    """Mean of the level at each row, given the rewards of the task."""
-    level = task.level(var, eta)
-    cov = task.errors() + task.walk(walk) + task.start(start) + level
-    return np.asarray(level @ np.linalg.solve(cov, reward))
+def level_path(
+    task: WalkingTask, reward: Array, start: Array, walk: Array, var: float, eta: float
+) -> tuple[Array, Array]:
+    """Mean of the level at each row, given the rewards of the task; with and without the error of its period."""
+    cov = task.errors() + task.walk(walk) + task.start(start) + task.level(var, eta)
+    given = np.linalg.solve(cov, reward)
+    return task.level(var, eta) @ given, replace(task, task=0.0).level(var, eta) @ given
 
 
 def information(task: WalkingTask, start: Array, walk: Array, eta: float, actions: int) -> Array:

@@ -16,6 +16,7 @@ from hieropo.estimation.crossed.walking import WalkingHierarchies, with_actions
 from hieropo.estimation.learning import Learning, Settings
 from hieropo.estimation.sites import SiteRule
 from hieropo.features.maps import FeatureMap, action_positions
+from hieropo.learners.drift_note import in_common_note
 from hieropo.learners.further_reads import FurtherReads
 from hieropo.logging_policy.incumbents import uses_choices
 from hieropo.moments.statistics import Moments
@@ -69,6 +70,8 @@ def followed(
     drift, actions = learn_drift(moments, periods, constant)
     if not drift.present:
         return Followed(learned, moments, drift, "")
+    if any(drift.in_common):
+        warn(in_common_note(drift))
     at_end = constant.at_end(moments, periods, drift, actions)
     error = None if actions is None else constant.noise * actions.error
     hierarchy: Any = (
@@ -121,6 +124,12 @@ def drift_of_first_rows(drift: Drift | None) -> Drift | None:
     """Return the drift of a fit to which rows are added, with a warning; None where nothing moves."""
     if drift is None or not drift.present:
         return None
+    if not drift.moves:
+        warn(
+            "Rows of the first log that are close in time have alike rewards. partial_fit does not know the times of "
+            "these rows, and takes the new rows as independent of each other. Fit the rows of both logs together."
+        )
+        return drift
     warn(
         "The coefficients of this policy drift, and partial_fit does not know the times of the rows of its first log: "
         "it takes the new rows as rows of the end of that log. Where much time has passed since then, fit the rows of "

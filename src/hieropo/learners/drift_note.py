@@ -35,7 +35,22 @@ def drift_note(drift: Drift | None, because: Still, time: str | None) -> str:
             f"{_walk('Levels of tasks', drift.level_log_odds)} This drift is subtracted from the rewards. Intervals of "
             "gains remain valid; those of the value of a policy are too narrow."
         )
+    if not texts:
+        texts.append("The log does not show that coefficients drift in time.")
+    if any(drift.in_common):
+        texts.append(f"{in_common_note(drift)} They count for fewer rows.")
     return " ".join(texts)
+
+
+def in_common_note(drift: Drift) -> str:
+    """Return sentences on rows that are close in time and have alike rewards."""
+    rows, share = "a task and action", drift.shared
+    if drift.level_shared > 0.0:
+        rows, share = "a task", drift.level_shared
+    return (
+        f"Rows of {rows} that are close in time have alike rewards (correlation {share / (1 + share):.2f}) beyond any "
+        "drift, as rows of one visit, session or day have. If a column names this cause, name it by cluster=."
+    )
 
 
 def _walk(coefficients: str, log_odds: float) -> str:

@@ -23,7 +23,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from hieropo._utils.arrays import Array, Codes
-from hieropo._utils.packed import pack, packed_size, unpack
+from hieropo._utils.packed import pack, packed_size, triangle, unpack
 from hieropo.moments.statistics import Moments
 
 _PIECE = 2**22  # doubles of one array while tasks are worked on
@@ -95,6 +95,20 @@ class PeriodSums:
         rows = self.rows
         times = np.add.reduceat(rows * self.times, first) / np.add.reduceat(rows, first)
         return replace(self, sums=np.add.reduceat(self.sums, first, axis=2), times=in_order(times, self.end))
+
+    def whitened(self, shared: float) -> tuple[Self, Array]:
+        """Return the sums of independent rows that are as informative as rows that share a part of their error.
+
+        The rows of a unit and period share an error of the variance ``shared``, in units of their noise. The second
+        value are the log determinants (m, K, T) of I + shared 1 1'.
+        """
+        if shared <= 0.0:
+            return self, np.zeros(self.sums.shape[:3])
+        ones = self.sums[..., -(self.dim + 2) :]
+        i, j = triangle(self.dim + 2)
+        spread = 1.0 + shared * ones[..., -1]
+        sums = self.sums - (shared / spread)[..., None] * ones[..., i] * ones[..., j]
+        return replace(self, sums=sums), np.log(spread)
 
     def times_precision(self, precision: Array) -> Self:
         """Return the sums of rows of the precisions (m,) of their tasks."""
@@ -276,8 +290,8 @@ class TaskSystems(NamedTuple):
     log_det: Array
 
     @classmethod
-    def of(cls, factors: UnitFactors, since: Array, eta: float) -> Self:
-        """Integrate the levels out, which gain the variance ``eta`` in one unit of time from ``since`` = 0 on."""
+    def of(cls, factors: UnitFactors, since: Array, eta: float, shared: float = 0.0) -> Self:
+        """Integrate the levels out, with a root of their covariance as :func:`level_root` has it."""
         m, K, p, columns = factors.scores.shape
         products = factors.products.sum(axis=1)
         blocks, actions = np.zeros((m, K, p, K, p)), np.arange(K)
@@ -285,10 +299,10 @@ class TaskSystems(NamedTuple):
         information = blocks.reshape(m, K * p, K * p)
         scores = factors.scores.reshape(m, K * p, columns)
         square, log_det = products[:, 0, 0].copy(), factors.log_det.sum(axis=1)
-        if eta <= 0.0:
+        if eta <= 0.0 and shared <= 0.0:
             return cls(information, scores[:, :, 0], square, log_det)
-        root = walk_root(since, eta)
-        spread = np.eye(since.size) + root.T @ products[:, 1:, 1:] @ root
+        root = level_root(since, eta, shared)
+        spread = np.eye(root.shape[1]) + root.T @ products[:, 1:, 1:] @ root
         along = np.concatenate(
             [root.T @ products[:, 1:, :1], root.T @ scores[:, :, 1:].swapaxes(1, 2)], axis=2
         )
@@ -301,6 +315,36 @@ class TaskSystems(NamedTuple):
 def walk_root(since: Array, rate: float) -> Array:
     """Return R (T, T) with R R' = rate min(t, t') for the rising times t of ``since``."""
     return np.asarray(np.tril(np.sqrt(rate * np.diff(since, prepend=0.0)) * np.ones((since.size, 1))))
+
+
+def level_root(since: Array, eta: float, shared: float) -> Array:
+    """Return a root (T, r) of the covariance of levels that gain ``eta`` in one unit of time from ``since`` = 0 on.
+
+    In each period they have, besides, an independent part of the variance ``shared``.
+    """
+    walk = walk_root(since, eta)
+    if shared <= 0.0:
+        return walk
+    own = np.sqrt(shared) * np.eye(since.size)
+    return own if eta <= 0.0 else np.concatenate([walk, own], axis=1)
+
+
+class Shared(NamedTuple):
+    """Variances that rows of one period have in common, in units of the noise: a cause that no column names.
+
+    Attributes
+    ----------
+    unit : float
+        Of the rows of a task and action.
+    task : float
+        Of all rows of a task.
+    """
+
+    unit: float = 0.0
+    task: float = 0.0
+
+
+NOTHING_SHARED = Shared()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -322,6 +366,7 @@ class Walks:
         sigma_a^2 / sigma^2.
     period_noise : (T,) array
         Noise variances of the rows of a period over those of their actions.
+    shared : Shared
     """
 
     center: Array
@@ -331,6 +376,11 @@ class Walks:
     eta: float
     noise_ratio: Array
     period_noise: Array
+    shared: Shared = NOTHING_SHARED
+
+    @property
+    def _levels_move(self) -> bool:
+        return self.eta > 0.0 or self.shared.task > 0.0
 
     def at_end(self, moments: Moments, periods: PeriodSums, precision: Array) -> Moments:
         """Return the moments of rows at the end of the log that tell what the rows of ``moments`` tell.
@@ -341,10 +391,11 @@ class Walks:
         constant = nearest_constant(moments)
         for piece in periods.pieces():
             of_task = precision[piece, None, None, None]
-            joint, log_det = self._of_tasks(periods.at(piece).times_precision(precision[piece]), constant)
+            independent, of_shared = periods.at(piece).whitened(self.shared.unit)
+            joint, log_det = self._of_tasks(independent.times_precision(precision[piece]), constant)
             sums[piece] = pack(joint * self.noise_ratio[:, None, None] / of_task)
             rows = periods.sums[piece][..., -1].reshape(*log_det.shape, -1)
-            log_precision[piece] -= log_det + rows @ np.log(self.period_noise)
+            log_precision[piece] -= log_det + rows @ np.log(self.period_noise) + of_shared.sum(axis=2)
         empty = moments.rows == 0
         sums[empty] = 0.0
         log_precision[empty] = moments.log_precision[empty]
@@ -357,20 +408,20 @@ class Walks:
             self.noise_ratio[:, None] * self.period_noise,
             self.walk,
             self.start,
-            one_level=self.eta <= 0.0,
+            one_level=not self._levels_move,
         )
         prior = _regular_inverse(self.start + periods.span * self.walk @ self.walk.T)
-        since = periods.since if self.eta > 0.0 else np.zeros(1)
-        levels = _Levels.of(from_center, prior, since, self.level, self.eta)
+        since = periods.since if self._levels_move else np.zeros(1)
+        levels = _Levels.of(from_center, prior, since, self.level, self.eta, self.shared.task)
         units = from_center.less(levels.mean)
         information, cross, square = units.information, units.scores[..., 0], units.products[..., 0, 0]
         log_det = units.log_det
-        if self.eta > 0.0:
+        if self._levels_move:
             f, fits = levels.share[..., None], (_inverse(information) @ cross[..., None])[..., 0]
             square = square - (1.0 - levels.share) * (cross * fits).sum(axis=-1)
             information, cross = f[..., None] * information, f * cross
             log_det = log_det + levels.log_det
-        back = self.center + levels.mean[:, -1, None, None] * constant
+        back = self.center + levels.end[:, None, None] * constant
         moved = (information @ back[..., None])[..., 0]
         square = square + 2.0 * (back * cross).sum(axis=-1) + (back * moved).sum(axis=-1)
         cross = cross + moved
@@ -401,6 +452,8 @@ class _Levels(NamedTuple):
     ----------
     mean : (m, T) array
         Of u_s, less c_a.
+    end : (m,) array
+        The same in the last period, without the part that only its rows share.
     share : (m, K) array
         f_sa.
     log_det : (m, K) array
@@ -408,26 +461,33 @@ class _Levels(NamedTuple):
     """
 
     mean: Array
+    end: Array
     share: Array
     log_det: Array
 
     @classmethod
-    def of(cls, factors: UnitFactors, prior: Array, since: Array, level: float, eta: float) -> Self:
+    def of(
+        cls, factors: UnitFactors, prior: Array, since: Array, level: float, eta: float, shared: float
+    ) -> Self:
         """Integrate interactions out, whose information before the log is ``prior``, and take levels at their means."""
         scores, T = factors.scores, since.size
         regular = factors.information + prior
         within = (factors.products - scores.swapaxes(2, 3) @ np.linalg.solve(regular, scores)).sum(axis=1)
-        root = np.concatenate([np.full((T, 1), np.sqrt(level)), walk_root(since, eta)], axis=1)
-        spread = np.eye(T + 1) + root.T @ within[:, 1:, 1:] @ root
-        mean = (root @ np.linalg.solve(spread, root.T @ within[:, 1:, :1]))[..., 0]
-        if eta <= 0.0:
+        walk = level_root(since, eta, shared)
+        root = np.concatenate([np.full((T, 1), np.sqrt(level)), walk], axis=1)
+        spread = np.eye(root.shape[1]) + root.T @ within[:, 1:, 1:] @ root
+        changes = np.linalg.solve(spread, root.T @ within[:, 1:, :1])
+        mean = (root @ changes)[..., 0]
+        end = mean[:, -1]
+        if shared > 0.0:
+            end = end - np.sqrt(shared) * changes[:, -1, 0]
+        if eta <= 0.0 and shared <= 0.0:
             none = np.zeros(scores.shape[:2])
-            return cls(mean, none + 1.0, none)
-        walk = walk_root(since, eta)
-        spread = np.eye(T) + walk.T @ factors.products.sum(axis=1)[:, 1:, 1:] @ walk
+            return cls(mean, end, none + 1.0, none)
+        spread = np.eye(walk.shape[1]) + walk.T @ factors.products.sum(axis=1)[:, 1:, 1:] @ walk
         rows = np.maximum(factors.products[..., 1:, 1:].sum(axis=(-1, -2)), 0.0)
         part = rows / np.maximum(rows.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
-        return cls(mean, _share(factors, walk, spread), np.linalg.slogdet(spread)[1][:, None] * part)
+        return cls(mean, end, _share(factors, walk, spread), np.linalg.slogdet(spread)[1][:, None] * part)
 
 
 def _share(factors: UnitFactors, walk: Array, spread: Array) -> Array:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from estimation.crossed.test_drift import ETA, KAPPA, RATIO, TIMES, a_log, covariances
+from estimation.crossed.test_drift import ETA, KAPPA, RATIO, TIMES, a_log, covariances, in_common
 from reference import drift as truth
 
 from hieropo._utils.packed import pack, unpack
@@ -19,38 +19,44 @@ from hieropo.estimation.crossed.walking import with_actions
 from hieropo.model.crossed.common_error import WithCommonError
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.crossed.posterior import condition_crossed
-from hieropo.moments.periods import PeriodSums, Walks
+from hieropo.moments.periods import NOTHING_SHARED, PeriodSums, Shared, Walks
 
 PROFILE = np.array([0.5, 1.0, 2.0, 1.5])
 
 
-def a_fleet(p: int, kappa: float, eta: float) -> tuple[Any, ...]:
+def a_fleet(p: int, kappa: float, eta: float, shared: Shared = NOTHING_SHARED) -> tuple[Any, ...]:
     """Return the rows of a log, their rewards and sums, and what tasks have of their own."""
     rows, rewards, moments, periods = a_log(p, tasks=5)
     start, shape = covariances(p)
     level = 0.4 * np.eye(p) + 0.1
     for task in rows:
         task.noise[:] = task.noise * PROFILE[np.searchsorted(TIMES - TIMES[0], task.since)]
+    rows = in_common(rows, shared)
     fleet = truth.Fleet(rows, TIMES, 2)
     root = np.linalg.cholesky(shape) * np.sqrt(kappa)
-    tasks = TaskModel(start, root, level, eta, RATIO[:, None] * PROFILE, np.eye(p)[0])
+    tasks = TaskModel(start, root, level, eta, RATIO[:, None] * PROFILE, np.eye(p)[0], shared)
     own = fleet.of_tasks(start, kappa * shape, level, eta)
     return fleet, np.concatenate(rewards), moments, periods, tasks, own, shape
 
 
+@pytest.mark.parametrize("shared", [NOTHING_SHARED, Shared(unit=0.6, task=0.5)])
 @pytest.mark.parametrize(
     ("p", "kappa", "eta"), [(1, 0.0, 0.0), (1, KAPPA, ETA), (2, 0.0, ETA), (2, KAPPA, ETA), (3, KAPPA, 0.0)]
 )
-def test_rows_tell_of_paths_what_dense_covariances_tell(p: int, kappa: float, eta: float) -> None:
-    fleet, reward, _, periods, tasks, own, _ = a_fleet(p, kappa, eta)
-    paths = PathInformation.of(periods, tasks)
+def test_rows_tell_of_paths_what_dense_covariances_tell(
+    p: int, kappa: float, eta: float, shared: Shared
+) -> None:
+    fleet, reward, _, periods, tasks, own, _ = a_fleet(p, kappa, eta, shared)
+    independent, log_det = periods.whitened(shared.unit)
+    paths = PathInformation.of(independent, tasks)
     design = fleet.design()
     whitened = np.linalg.solve(own, design)
     np.testing.assert_allclose(paths.information, design.T @ whitened, rtol=1e-9, atol=1e-10)
     np.testing.assert_allclose(paths.score, whitened.T @ reward, rtol=1e-9, atol=1e-10)
     assert paths.square == pytest.approx(reward @ np.linalg.solve(own, reward), rel=1e-9)
     noise = sum(float(np.log(task.noise).sum()) for task in fleet.tasks)
-    assert paths.log_det == pytest.approx(np.linalg.slogdet(own)[1] - noise, rel=1e-9)
+    expected = np.linalg.slogdet(own)[1] - noise
+    assert paths.log_det + log_det.sum() == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize(("p", "kappa", "eta"), [(1, 0.0, 0.0), (1, KAPPA, ETA), (2, KAPPA, ETA)])

@@ -1,5 +1,6 @@
 """Walks of coefficients and levels, beside dense covariances over the rows."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from reference import drift as truth
 from hieropo import HierOPO, Moments
 from hieropo._utils.packed import pack, unpack
 from hieropo.estimation.crossed.drift import Constant, Drift, _Evidence, learn_drift
-from hieropo.moments.periods import PeriodSums, UnitFactors, Walks
+from hieropo.moments.periods import NOTHING_SHARED, PeriodSums, Shared, UnitFactors, Walks
 from hieropo.rows.keys import Keys
 
 TIMES, END = np.array([1.0, 2.5, 3.0, 5.0]), 6.0
@@ -45,24 +46,29 @@ def covariances(p: int) -> tuple[Any, Any]:
     return 0.5 * np.eye(p) + 0.1, root @ root.T + 0.2 * np.eye(p)
 
 
-def walks(p: int, eta: float) -> Walks:
+def in_common(rows: list[truth.WalkingTask], shared: Shared) -> list[truth.WalkingTask]:
+    return [replace(task, unit=shared.unit, task=shared.task) for task in rows]
+
+
+def walks(p: int, eta: float, shared: Shared = NOTHING_SHARED) -> Walks:
     start, shape = covariances(p)
     root = np.linalg.cholesky(KAPPA * shape)
     center = np.linspace(0.2, 1.0, 2 * p).reshape(2, p)
-    return Walks(center, start, root, LEVEL, eta, RATIO, np.ones(TIMES.size))
+    return Walks(center, start, root, LEVEL, eta, RATIO, np.ones(TIMES.size), shared)
 
 
-@pytest.mark.parametrize("p", [1, 3])
-def test_rows_at_the_end_tell_what_all_rows_tell(p: int) -> None:
+@pytest.mark.parametrize(("p", "shared"), [(1, 0.0), (3, 0.0), (1, 0.7), (2, 0.3)])
+def test_rows_at_the_end_tell_what_all_rows_tell(p: int, shared: float) -> None:
     """With the prior of the end they give the posterior, and the density, of rows whose coefficients walked."""
     rows, rewards, moments, periods = a_log(p)
+    rows = in_common(rows, Shared(unit=shared))
     start, shape = covariances(p)
-    law = walks(p, 0.0)
+    law = walks(p, 0.0, Shared(unit=shared))
     ended = law.at_end(moments, periods, np.ones(len(moments)))
     prior = start + (END - TIMES[0]) * KAPPA * shape
     for s, (task, reward) in enumerate(zip(rows, rewards, strict=True)):
         about = reward - np.einsum("np,np->n", task.x, law.center[task.action])
-        level = truth.level_path(task, about, start, KAPPA * shape, LEVEL, 0.0)
+        level, _ = truth.level_path(task, about, start, KAPPA * shape, LEVEL, 0.0)
         for a in range(2):
             if not (task.action == a).any():
                 assert not ended.sums[s, a].any()
@@ -84,28 +90,35 @@ def test_rows_at_the_end_tell_what_all_rows_tell(p: int) -> None:
             assert -0.5 * (square + log_det + noise) == pytest.approx(expected, rel=1e-9)
 
 
-def test_information_about_two_actions_is_that_of_levels_that_walk() -> None:
+SHARED = [NOTHING_SHARED, Shared(task=0.5), Shared(unit=0.6, task=0.5)]
+
+
+@pytest.mark.parametrize(("eta", "shared"), [*((ETA, one) for one in SHARED), (0.0, SHARED[1])])
+def test_information_about_two_actions_is_that_of_levels_that_move(eta: float, shared: Shared) -> None:
     rows, _, moments, periods = a_log(1)
+    rows = in_common(rows, shared)
     start, shape = covariances(1)
-    ended = walks(1, ETA).at_end(moments, periods, np.ones(len(moments)))
+    ended = walks(1, eta, shared).at_end(moments, periods, np.ones(len(moments)))
     for s in (0, 1):
-        G = truth.information(rows[s], start, KAPPA * shape, ETA, 2)
+        G = truth.information(rows[s], start, KAPPA * shape, eta, 2)
         exact = np.linalg.det(G) / G.sum()
         own = ended.sums[s, :, 0] / RATIO
         assert own.prod() / own.sum() == pytest.approx(exact, rel=1e-9)
 
 
-def test_levels_are_taken_off_at_their_means() -> None:
+@pytest.mark.parametrize("shared", SHARED)
+def test_levels_are_taken_off_at_their_means(shared: Shared) -> None:
     """Means of units are those of rewards less the mean path of the level, which stays at its end."""
     rows, rewards, moments, periods = a_log(1)
+    rows = in_common(rows, shared)
     start, shape = covariances(1)
-    law, steady = walks(1, ETA), walks(1, 0.0)
+    law, steady = walks(1, ETA, shared), walks(1, 0.0)
     ended = law.at_end(moments, periods, np.ones(len(moments)))
     for s in (0, 1):
         task = rows[s]
         about = rewards[s] - law.center[task.action, 0]
-        level = truth.level_path(task, about, start, KAPPA * shape, LEVEL, ETA)
-        of_end = level[task.since.argmax()]
+        level, smooth = truth.level_path(task, about, start, KAPPA * shape, LEVEL, ETA)
+        of_end = smooth[task.since.argmax()]
         for a in range(2):
             one = task.of_action(a)
             mean, cov = truth.at_end(one, (about - level)[task.action == a], start, KAPPA * shape)
@@ -115,8 +128,9 @@ def test_levels_are_taken_off_at_their_means() -> None:
     assert steady.at_end(moments, periods, np.ones(len(moments))).sums[0, 0, 0] >= ended.sums[0, 0, 0]
 
 
+@pytest.mark.parametrize("shared", SHARED)
 @pytest.mark.parametrize("p", [1, 2])
-def test_evidence_is_that_of_dense_covariances(p: int) -> None:
+def test_evidence_is_that_of_dense_covariances(p: int, shared: Shared) -> None:
     rows, rewards, _, periods = a_log(p)
     _, shape = covariances(p)
     action, level, interaction = 0.2 * np.eye(p), 0.5 * np.eye(p), 0.3 * np.eye(p) + 0.05
@@ -134,7 +148,7 @@ def test_evidence_is_that_of_dense_covariances(p: int) -> None:
         np.ones(3),
     )
     sds = np.array([0.0, 0.7]), np.zeros(2)
-    evidence = _Evidence(periods, constant, periods.rows, profile, 0.0)
+    evidence = _Evidence(periods, constant, np.ones(3), periods.rows, profile, 0.0, shared)
     table = evidence.table(sds, sds) + np.log(3)
     span = END - TIMES[0]
     for i, sd in enumerate(sds[0]):
@@ -143,9 +157,9 @@ def test_evidence_is_that_of_dense_covariances(p: int) -> None:
                 square = log_det = 0.0
                 for task, reward in zip(rows, rewards, strict=True):
                     noise = task.noise * profile[np.searchsorted(TIMES - TIMES[0], task.since)]
-                    cov = (
-                        np.diag(noise) + task.walk(sd**2 / span * shape) + task.level(0.0, of_level**2 / span)
-                    )
+                    of_rows = replace(task, noise=noise, unit=shared.unit, task=shared.task)
+                    cov = of_rows.errors() + task.walk(sd**2 / span * shape)
+                    cov = cov + of_rows.level(0.0, of_level**2 / span)
                     cov = cov + task.start(action + share * interaction) + task.x @ level @ task.x.T
                     about = reward - task.x @ mean
                     square += about @ np.linalg.solve(cov, about)

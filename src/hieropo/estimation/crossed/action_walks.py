@@ -28,7 +28,7 @@ from scipy.special import logsumexp
 from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.packed import unpack
 from hieropo.model.steps import upper_factor
-from hieropo.moments.periods import PeriodSums, UnitFactors, walk_root
+from hieropo.moments.periods import NOTHING_SHARED, PeriodSums, Shared, UnitFactors, level_root
 
 _ROOM = 2**24  # doubles of the products of units
 _USUAL, _WIDEST = 200, 400  # changes w, above which periods are put together; and at most
@@ -59,6 +59,7 @@ class TaskModel(NamedTuple):
         Noise variances of rows.
     constant : (p,) array
         Coefficients of the features that give a constant 1.
+    shared : Shared
     """
 
     start: Array
@@ -67,6 +68,7 @@ class TaskModel(NamedTuple):
     eta: float
     noise_ratio: Array
     constant: Array
+    shared: Shared = NOTHING_SHARED
 
 
 class PathInformation(NamedTuple):
@@ -177,10 +179,10 @@ def _level_root(since: Array, tasks: TaskModel) -> Array:
     """Return R (T p, r) such that R R' is the covariance of the level of a task and its walk, as paths have it."""
     T, p = since.size, len(tasks.level)
     first = np.tile(upper_factor(tasks.level)[0], (T, 1))
-    if tasks.eta <= 0.0:
+    if tasks.eta <= 0.0 and tasks.shared.task <= 0.0:
         return first
-    walk = walk_root(since, tasks.eta)[:, None, :] * tasks.constant[:, None]
-    return np.concatenate([first, walk.reshape(T * p, T)], axis=1)
+    walk = level_root(since, tasks.eta, tasks.shared.task)
+    return np.concatenate([first, (walk[:, None, :] * tasks.constant[:, None]).reshape(T * p, -1)], axis=1)
 
 
 class ChangeInformation(NamedTuple):

@@ -35,7 +35,15 @@ from hieropo._utils.packed import triangle, unpack
 from hieropo.estimation.crossed.action_walks import ActionWalk, TaskModel, learn_action_walk, share_of_walk
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.steps import upper_factor
-from hieropo.moments.periods import PeriodSums, TaskSystems, UnitFactors, Walks, nearest_constant
+from hieropo.moments.periods import (
+    NOTHING_SHARED,
+    PeriodSums,
+    Shared,
+    TaskSystems,
+    UnitFactors,
+    Walks,
+    nearest_constant,
+)
 from hieropo.moments.statistics import Moments
 
 DriftSetting = Literal["auto"] | None
@@ -50,6 +58,10 @@ _FINE = np.exp(_LOG_STEP * np.arange(-3, 4) * 0.75)  # the same about the best o
 _ACTION_NODES = np.exp(2.0 * _LOG_STEP * np.arange(-8, 2))  # the same of actions, which all tasks tell
 _LEAST, _ROUNDING = 1e-3, 1e-12
 _NORMAL = 1.96
+_COMMON = np.exp(
+    _LOG_STEP * np.arange(-8, 5)
+)  # variances that rows of a period have in common, from 1/16 to 4
+_NEGLIGIBLE = 10.0  # log of the evidence below the best, from which on nothing in common is left out
 _SHARES = np.array([0.05, 0.3, 1.0])  # M_0 in units of M without drift
 _WORDS = {np.inf: "inf", -np.inf: "-inf"}  # JSON has no such numbers
 _NUMBERS: dict[Any, Any] = {None: np.inf, "inf": np.inf, "-inf": -np.inf}  # None is of earlier files
@@ -82,6 +94,9 @@ class Drift:
         Log of the ratio of the evidence for that walk to that without it; -inf where it was not looked for.
     action_sd : float
         Its standard deviation from the first period to the end, in units of the noise.
+    shared, level_shared : float
+        Variances in units of the noise that rows of one period have in common: those of a task and action, and all
+        those of a task. 0 where they have none.
     """
 
     kappa: float
@@ -97,11 +112,23 @@ class Drift:
     zeta: float = 0.0
     action_log_odds: float = -np.inf
     action_sd: float = 0.0
+    shared: float = 0.0
+    level_shared: float = 0.0
+
+    @property
+    def moves(self) -> bool:
+        """True where something walks."""
+        return self.kappa > 0.0 or self.eta > 0.0 or self.zeta > 0.0
 
     @property
     def present(self) -> bool:
-        """True where something moves."""
-        return self.kappa > 0.0 or self.eta > 0.0 or self.zeta > 0.0
+        """True where something walks, or rows of one period have something in common."""
+        return self.moves or any(self.in_common)
+
+    @property
+    def in_common(self) -> Shared:
+        """The variances that rows of one period have in common."""
+        return Shared(self.shared, self.level_shared)
 
     def noise_of(self, periods: PeriodSums) -> Array:
         """Return the noise variances (T,) of periods, 1 where they were not learned."""
@@ -213,7 +240,7 @@ class Constant:
             center, periods = actions.end, periods.less(actions.before)
         walks = Walks(
             center, drift.start * self.interaction, walk, self.level_var, drift.eta, self.noise_ratio,
-            drift.noise_of(periods),
+            drift.noise_of(periods), drift.in_common,
         )  # fmt: skip
         return walks.at_end(moments, periods, self.precision)
 
@@ -221,10 +248,11 @@ class Constant:
         """Return the walk of actions, given those of tasks; None where there are too many actions and columns."""
         tasks = TaskModel(
             drift.start * self.interaction, upper_factor(drift.kappa * self.walk)[0], self.level, drift.eta,
-            self.noise_ratio[:, None] * drift.noise_of(periods), nearest_constant(moments),
+            self.noise_ratio[:, None] * drift.noise_of(periods), nearest_constant(moments), drift.in_common,
         )  # fmt: skip
+        independent, _ = periods.whitened(drift.shared)
         return learn_action_walk(
-            periods.times_precision(self.precision), self.walk, tasks, _axis(_ACTION_NODES, 2.0),
+            independent.times_precision(self.precision), self.walk, tasks, _axis(_ACTION_NODES, 2.0),
             _axis(_ACTION_NODES[::2], 4.0), float(moments.rows.sum()),
         )  # fmt: skip
 
@@ -273,19 +301,23 @@ def learn_task_walks(moments: Moments, periods: PeriodSums, constant: Constant) 
         periods, moments = periods.at(chosen), moments.at(chosen)
         precision = precision[chosen]
     span, axis = periods.span, _axis(_NODES, 2.0)
-    by_precision = periods.times_precision(precision)
-    evidence = _Evidence(by_precision, constant, periods.rows, np.ones(periods.times.size), 0.0)
+    evidence = _Evidence(periods, constant, precision, periods.rows, np.ones(periods.times.size), 0.0)
     table = evidence.table(axis, axis)
     odds = [_odds(table, k) for k in (0, 1)]
     if max(odds) > _POSSIBLE:
-        profiles = [evidence, *evidence.of_profiles(*constant.noise_of_periods(whole))]
-        tables = [table, *(profile.table(axis, axis) for profile in profiles[1:])]
-        together = np.asarray(logsumexp(tables, axis=0))
-        odds = [_odds(together, k) for k in (0, 1)]
-        best = int(np.argmax([logsumexp(one) for one in tables]))
-        evidence, table = profiles[best], tables[best]
+        profiles = evidence.of_profiles(*constant.noise_of_periods(whole))
+        rivals = [_Rival(evidence, table), *(_Rival(one, one.table(axis, axis)) for one in profiles)]
+        rivals.extend(_of_shared(_best(rivals), axis))
+        best = _best(rivals)
+        odds = [_odds(np.asarray(logsumexp([one.table for one in rivals], axis=0)), k) for k in (0, 1)]
+        evidence, table = best
     if max(odds) <= _POSSIBLE:
-        return Drift(0.0, 0.0, odds[0], odds[1], unit=periods.unit)
+        unit, task = evidence.shared
+        of_start = np.exp(table[0, 0] - logsumexp(table[0, 0]))
+        start = float(of_start @ _SHARES) if any(evidence.shared) else 1.0
+        return Drift(
+            0.0, 0.0, odds[0], odds[1], start=start, unit=periods.unit, shared=unit, level_shared=task
+        )
     axes = [
         _closer(table, k) if one > _POSSIBLE else (np.zeros(1), np.zeros(1)) for k, one in enumerate(odds)
     ]
@@ -306,17 +338,23 @@ def learn_task_walks(moments: Moments, periods: PeriodSums, constant: Constant) 
     return Drift(
         kappa, eta, odds[0], odds[1], half_life, shortest, longest, float(of_start @ _SHARES),
         tuple(evidence.period_noise.tolist()), periods.unit,
+        shared=evidence.shared.unit, level_shared=evidence.shared.task,
     )  # fmt: skip
 
 
 class _Evidence(NamedTuple):
-    """The log evidence of walks, for noise variances (T,) of periods that cost a penalty."""
+    """The log evidence of walks, for a model of the errors of rows that costs a penalty.
+
+    That model is the noise variances (T,) of periods, and the variances that rows of one period have in common.
+    """
 
     periods: PeriodSums
     constant: Constant
+    precision: Array  # (m,)
     rows: Array  # (T,)
     period_noise: Array
     penalty: float
+    shared: Shared = NOTHING_SHARED
 
     def of_profiles(self, noise: Array, rows: Array) -> "list[_Evidence]":
         """Return the same for noise with a trend, and for free noise, from residuals of periods and their rows (T,).
@@ -343,11 +381,13 @@ class _Evidence(NamedTuple):
         values = np.zeros((kappa[0].size, eta[0].size, _SHARES.size, 2))
         roots = [self._prior(share) for share in _SHARES.tolist()]
         for piece in self.periods.pieces():
-            some = self.periods.at(piece)
+            independent, log_det = self.periods.at(piece).whitened(self.shared.unit)
+            values[..., 1] += log_det.sum()
+            some = independent.times_precision(self.precision[piece])
             for i, sd in enumerate(kappa[0].tolist()):
                 factors = UnitFactors.at_start(some, ratio, sd / np.sqrt(span) * walk)
                 for j, of_level in enumerate(eta[0].tolist()):
-                    systems = TaskSystems.of(factors, some.since, of_level**2 / span)
+                    systems = TaskSystems.of(factors, some.since, of_level**2 / span, self.shared.task)
                     for k, root in enumerate(roots):
                         values[i, j, k] += self._of(systems, root)
         log_evidence = -0.5 * self.rows.sum() * np.log(values[..., 0]) - 0.5 * values[..., 1]
@@ -383,6 +423,59 @@ def _axis(nodes: Array, step: float) -> tuple[Array, Array]:
     """Return 0 and the nodes, and the logs of their prior masses: 1/2 at 0, else half-Cauchy."""
     mass = nodes / (1.0 + nodes**2) / np.pi * step * _LOG_STEP
     return np.append(0.0, nodes), np.log(np.append(0.5, mass))
+
+
+_STILL = _axis(np.zeros(0), 1.0)
+
+
+class _Rival(NamedTuple):
+    """A model of the errors of rows, and its table."""
+
+    evidence: _Evidence
+    table: Array
+
+
+def _best(rivals: list[_Rival]) -> _Rival:
+    return max(rivals, key=lambda one: float(logsumexp(one.table)))
+
+
+def _of_shared(rival: _Rival, axis: tuple[Array, Array]) -> list[_Rival]:
+    """Return models in which rows of one period have something in common, where they can count for something.
+
+    Its variance is the best one where nothing walks, or with the best walk. The price is Schwarz's penalty.
+    """
+    evidence, table = rival
+    evidence = evidence._replace(penalty=evidence.penalty + 0.5 * float(np.log(evidence.rows.sum())))
+    best = float(table.max())
+    models: list[_Rival] = []
+    for kind in (Shared(unit=1.0), Shared(task=1.0)):
+        still, value = _variance(evidence, kind, _STILL, _STILL)
+        _, value_walking = _variance(evidence, kind, *_best_nodes(table, axis))
+        if value < best - _NEGLIGIBLE and value_walking < best:
+            continue
+        first = _Rival(still, still.table(axis, axis))
+        closer, _ = _variance(evidence, kind, *_best_nodes(first.table, axis))
+        tables = [first]
+        if closer.shared != still.shared:
+            tables.append(_Rival(closer, closer.table(axis, axis)))
+        models.extend(_Rival(one.evidence, one.table - np.log(len(tables))) for one in tables)
+    return models
+
+
+def _best_nodes(table: Array, axis: tuple[Array, Array]) -> list[tuple[Array, Array]]:
+    """Return the best node of both walks, as axes of one node."""
+    best = np.unravel_index(int(np.argmax(table)), table.shape)
+    return [(axis[0][[k]], axis[1][[k]]) for k in best[:2]]
+
+
+def _variance(
+    evidence: "_Evidence", kind: Shared, kappa: tuple[Array, Array], eta: tuple[Array, Array]
+) -> tuple["_Evidence", float]:
+    """Return the model with the best variance that rows of one period have in common, and its log evidence."""
+    models = [evidence._replace(shared=Shared(v * kind.unit, v * kind.task)) for v in _COMMON.tolist()]
+    values = [float(logsumexp(model.table(kappa, eta))) for model in models]
+    best = int(np.argmax(values))
+    return models[best], values[best]
 
 
 def _marginal(table: Array, axis: int) -> Array:
