@@ -26,7 +26,7 @@ from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.packed import pack, packed_size, triangle, unpack
 from hieropo.moments.statistics import Moments
 
-_PIECE = 2**22  # doubles of one array while tasks are worked on
+_PIECE = 2**20  # doubles of one array while tasks are worked on
 _RIDGE = 1e-9  # of the largest eigenvalue, below which information is none
 
 
@@ -249,7 +249,7 @@ class UnitFactors(NamedTuple):
 
 def _step(information: Array, scores: Array, products: Array, root: Array) -> Array:
     """Let the coefficients of units walk on by N(0, root root'), in place; log determinants (u,)."""
-    p, columns = len(root), scores.shape[2]
+    p = len(root)
     if p == 1:
         q = float(root[0, 0]) ** 2
         gain = q / (1.0 + q * information[:, 0, 0])
@@ -260,17 +260,19 @@ def _step(information: Array, scores: Array, products: Array, root: Array) -> Ar
         scores[:, 0] = shrink[:, None] * row
         information[:, 0, 0] *= shrink
         return np.asarray(log_det)
-    spread = np.eye(p) + root.T @ information @ root
-    along = root.T @ scores
-    of_information = root.T @ information
-    factor = np.linalg.cholesky(spread)
-    log_det = 2.0 * np.log(np.diagonal(factor, axis1=1, axis2=2)).sum(axis=1)
-    solved = np.linalg.solve(spread, np.concatenate([along, of_information], axis=2))
-    gain, shrink = solved[:, :, :columns], solved[:, :, columns:]
-    products -= along.swapaxes(1, 2) @ gain
-    scores -= of_information.swapaxes(1, 2) @ gain
-    information -= of_information.swapaxes(1, 2) @ shrink
-    return np.asarray(log_det)
+    log_det = np.zeros(len(information))
+    rows, gains = (np.empty((len(information), p, scores.shape[2])) for _ in range(2))
+    for k, r in enumerate(root.T):  # N(0, r r') one after the other
+        along_information = (information.reshape(-1, p) @ r).reshape(-1, p)
+        along = np.einsum("i,uic->uc", r, scores)
+        spread = 1.0 + along_information @ r
+        log_det += np.log(spread)
+        gain = along / spread[:, None]
+        rows[:, k], gains[:, k] = along, gain
+        scores -= along_information[:, :, None] * gain[:, None]
+        information -= along_information[:, :, None] * (along_information / spread[:, None])[:, None]
+    products -= rows.swapaxes(1, 2) @ gains
+    return log_det
 
 
 class TaskSystems(NamedTuple):
@@ -417,7 +419,7 @@ class Walks:
         information, cross, square = units.information, units.scores[..., 0], units.products[..., 0, 0]
         log_det = units.log_det
         if self._levels_move:
-            f, fits = levels.share[..., None], (_inverse(information) @ cross[..., None])[..., 0]
+            f, fits = levels.share[..., None], (levels.inverse @ cross[..., None])[..., 0]
             square = square - (1.0 - levels.share) * (cross * fits).sum(axis=-1)
             information, cross = f[..., None] * information, f * cross
             log_det = log_det + levels.log_det
@@ -458,12 +460,15 @@ class _Levels(NamedTuple):
         f_sa.
     log_det : (m, K) array
         Of the walk of levels; divided among the actions of a task by their rows.
+    inverse : (m, K, p, p) array
+        Of the information of units; empty where levels do not move.
     """
 
     mean: Array
     end: Array
     share: Array
     log_det: Array
+    inverse: Array
 
     @classmethod
     def of(
@@ -483,16 +488,17 @@ class _Levels(NamedTuple):
             end = end - np.sqrt(shared) * changes[:, -1, 0]
         if eta <= 0.0 and shared <= 0.0:
             none = np.zeros(scores.shape[:2])
-            return cls(mean, end, none + 1.0, none)
+            return cls(mean, end, none + 1.0, none, np.zeros(0))
         spread = np.eye(walk.shape[1]) + walk.T @ factors.products.sum(axis=1)[:, 1:, 1:] @ walk
         rows = np.maximum(factors.products[..., 1:, 1:].sum(axis=(-1, -2)), 0.0)
         part = rows / np.maximum(rows.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
-        return cls(mean, end, _share(factors, walk, spread), np.linalg.slogdet(spread)[1][:, None] * part)
+        inverse = _inverse(factors.information)
+        log_det = np.linalg.slogdet(spread)[1][:, None] * part
+        return cls(mean, end, _share(factors, inverse, walk, spread), log_det, inverse)
 
 
-def _share(factors: UnitFactors, walk: Array, spread: Array) -> Array:
+def _share(factors: UnitFactors, inverse: Array, walk: Array, spread: Array) -> Array:
     """Return f_sa (m, K): information about differences between actions, over that with levels that do not move."""
-    inverse = _inverse(factors.information)
     along = walk.T @ factors.scores[..., 1:].swapaxes(2, 3)
     solved = np.linalg.solve(spread[:, None], along)
     own = factors.information - along.swapaxes(2, 3) @ solved

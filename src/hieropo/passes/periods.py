@@ -138,11 +138,16 @@ def period_sums(
         period = np.searchsorted(edges, time, side="right")
         phi = unit_map.phi(batch.context, np.zeros(len(batch), dtype=np.int64))
         reward = batch.reward if moments.unit_offset is None else batch.reward - phi @ moments.unit_offset
-        add_rows(unit * T + period, np.ascontiguousarray(phi), reward, batch.weights.factors(), sums)
+        add_rows(
+            unit * T + period, np.ascontiguousarray(phi), reward, batch.weights.factors(), sums,
+            expected=int(moments.n_rows),
+        )  # fmt: skip
         of_periods += [np.bincount(period, counts, T), np.bincount(period, counts * time, T)]
         end = max(end, float(time.max()))
         time_unit = np.datetime_data(batch.time.dtype)[0] if batch.time.dtype.kind == "M" else ""
     present = of_periods[0] > 0
     times_of = of_periods[1, present] / of_periods[0, present]
-    present_sums = sums.reshape(m, K, T, size)[:, :, present]
-    return PeriodSums(present_sums, in_order(times_of, end), end, p, time_unit)
+    all_sums = sums.reshape(m, K, T, size)
+    return PeriodSums(
+        all_sums if present.all() else all_sums[:, :, present], in_order(times_of, end), end, p, time_unit
+    )

@@ -30,7 +30,7 @@ from hieropo._utils.packed import unpack
 from hieropo.model.steps import upper_factor
 from hieropo.moments.periods import NOTHING_SHARED, PeriodSums, Shared, UnitFactors, level_root
 
-_ROOM = 2**24  # doubles of the products of units
+_ROOM, _FIRST_ROOM = 2**24, 2**22  # doubles of the products of units; where a walk is only looked for
 _USUAL, _WIDEST = 200, 400  # changes w, above which periods are put together; and at most
 _LEAST = 4  # periods
 
@@ -342,11 +342,7 @@ def learn_action_walk(
     coarse, index = _coarser(periods)
     if coarse is None:
         return None
-    p, (m, K, T) = coarse.dim, coarse.sums.shape[:3]
-    enough = max(_ROOM // (K * (1 + T * p) ** 2), 1)
-    if m > enough:
-        coarse = coarse.at(np.sort(np.random.default_rng(0).choice(m, enough, replace=False)))
-        rows *= enough / m
+    p, K = coarse.dim, coarse.sums.shape[1]
     ratio = tasks.noise_ratio[:, [int(np.flatnonzero(index == k)[0]) for k in range(index.max() + 1)]]
     paths = PathInformation.of(coarse, tasks._replace(noise_ratio=ratio))
     changes = ChangeInformation.of(paths, coarse, walk)
@@ -363,10 +359,23 @@ def learn_action_walk(
     return ActionWalk(zeta, log_odds, before[:, index], end, error)
 
 
+def tasks_of_paths(periods: PeriodSums, *, first: bool) -> Codes | None:
+    """Return the tasks that paths are learned from; None for all. ``first``: where a walk is only looked for."""
+    p, (m, K, _) = periods.dim, periods.sums.shape[:3]
+    room = _FIRST_ROOM if first else _ROOM
+    enough = max(room // (K * (1 + _most_periods(periods) * p) ** 2), 1)
+    return np.sort(np.random.default_rng(0).choice(m, enough, replace=False)) if m > enough else None
+
+
+def _most_periods(periods: PeriodSums) -> int:
+    K, T = periods.sums.shape[1:3]
+    return int(min(max(_USUAL // (K * periods.dim), _LEAST), T))
+
+
 def _coarser(periods: PeriodSums) -> tuple[PeriodSums | None, Codes]:
     """Return sums of fewer periods, so that paths are short, and the period of each; None where that is too few."""
     p, (_, K, T) = periods.dim, periods.sums.shape[:3]
-    most = min(max(_USUAL // (K * p), _LEAST), T)
+    most = _most_periods(periods)
     if K * p * most > _WIDEST:
         return None, np.arange(T)
     index = np.arange(T) * most // T

@@ -30,9 +30,15 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 from scipy.special import logsumexp
 
-from hieropo._utils.arrays import Array
+from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.packed import triangle, unpack
-from hieropo.estimation.crossed.action_walks import ActionWalk, TaskModel, learn_action_walk, share_of_walk
+from hieropo.estimation.crossed.action_walks import (
+    ActionWalk,
+    TaskModel,
+    learn_action_walk,
+    share_of_walk,
+    tasks_of_paths,
+)
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.steps import upper_factor
 from hieropo.moments.periods import (
@@ -63,6 +69,7 @@ _COMMON = np.exp(
 )  # variances that rows of a period have in common, from 1/16 to 4
 _NEGLIGIBLE = 10.0  # log of the evidence below the best, from which on nothing in common is left out
 _SHARES = np.array([0.05, 0.3, 1.0])  # M_0 in units of M without drift
+_FINE_SHARES = np.array([0.05, 0.15, 0.3, 0.45, 0.6, 0.8, 1.0])  # the same where something walks
 _WORDS = {np.inf: "inf", -np.inf: "-inf"}  # JSON has no such numbers
 _NUMBERS: dict[Any, Any] = {None: np.inf, "inf": np.inf, "-inf": -np.inf}  # None is of earlier files
 
@@ -206,13 +213,16 @@ class Constant:
             central, np.ones(len(moments)) if posterior.task_precision is None else posterior.task_precision,
         )  # fmt: skip
 
-    def noise_of_periods(self, periods: PeriodSums) -> Array:
-        """Return mean expected squares of residuals (T,) over their mean, and the numbers of rows (T,)."""
+    def noise_of_periods(self, periods: PeriodSums, tasks: Codes) -> Array:
+        """Return mean expected squares of residuals (T,) over their mean, and the numbers of rows (T,).
+
+        ``periods`` are the sums of some ``tasks``, by their positions.
+        """
         p = periods.dim
         i, j = triangle(p)
         twice = np.where(i == j, 1.0, 2.0)
         table, offset = self.fit.table(), self.fit.moments.unit_offset
-        row = np.asarray(table.keys.require(self.fit.moments.tasks))
+        row = np.asarray(table.keys.require(self.fit.moments.tasks))[tasks]
         shape = len(row), len(self.noise_ratio), 1, -1
         fits = np.asarray(table.means)[row].reshape(shape) - (0.0 if offset is None else offset)
         covs = np.asarray(table.covs)[row].reshape(shape)
@@ -221,7 +231,7 @@ class Constant:
         spread = twice * (fits[..., i] * fits[..., j] + covs)
         square = square - 2.0 * (fits * cross).sum(axis=-1) + (gram * spread).sum(axis=-1)
         rows = periods.rows
-        of_task = self.precision[:, None, None]
+        of_task = self.precision[tasks, None, None]
         of_periods = (of_task * square / self.noise_ratio[:, None]).sum(axis=(0, 1)) / rows
         return np.array([of_periods / (rows @ of_periods / rows.sum()), rows])
 
@@ -244,16 +254,26 @@ class Constant:
         )  # fmt: skip
         return walks.at_end(moments, periods, self.precision)
 
-    def walk_of_actions(self, moments: Moments, periods: PeriodSums, drift: Drift) -> ActionWalk | None:
-        """Return the walk of actions, given those of tasks; None where there are too many actions and columns."""
+    def walk_of_actions(
+        self, moments: Moments, periods: PeriodSums, drift: Drift, *, first: bool = True
+    ) -> ActionWalk | None:
+        """Return the walk of actions, given those of tasks; None where there are too many actions and columns.
+
+        ``first`` looks for it in fewer tasks, where there are hundreds or thousands.
+        """
         tasks = TaskModel(
             drift.start * self.interaction, upper_factor(drift.kappa * self.walk)[0], self.level, drift.eta,
             self.noise_ratio[:, None] * drift.noise_of(periods), nearest_constant(moments), drift.in_common,
         )  # fmt: skip
+        rows, precision = float(moments.rows.sum()), self.precision
+        chosen = tasks_of_paths(periods, first=first)
+        if chosen is not None:
+            rows *= chosen.size / len(moments)
+            periods, precision = periods.at(chosen), precision[chosen]
         independent, _ = periods.whitened(drift.shared)
         return learn_action_walk(
-            independent.times_precision(self.precision), self.walk, tasks, _axis(_ACTION_NODES, 2.0),
-            _axis(_ACTION_NODES[::2], 4.0), float(moments.rows.sum()),
+            independent.times_precision(precision), self.walk, tasks, _axis(_ACTION_NODES, 2.0),
+            _axis(_ACTION_NODES[::2], 4.0), rows,
         )  # fmt: skip
 
 
@@ -270,11 +290,13 @@ def learn_drift(moments: Moments, periods: PeriodSums, constant: Constant) -> Le
     if actions is None:
         return LearnedDrift(learn_task_walks(moments, periods, constant), None)
     if actions.log_odds > _POSSIBLE:
-        drift = learn_task_walks(moments, periods.less(actions.before), constant)
+        drift = learn_task_walks(moments, periods, constant, actions.before)
         if drift.present:
-            again = constant.walk_of_actions(moments, periods, drift)
-            assert again is not None
-            actions = again
+            actions = constant.walk_of_actions(moments, periods, drift)
+            assert actions is not None
+    if actions.log_odds > _POSSIBLE and tasks_of_paths(periods, first=True) is not None:
+        actions = constant.walk_of_actions(moments, periods, drift, first=False)
+        assert actions is not None
     odds = actions.log_odds
     if odds <= _POSSIBLE:
         return LearnedDrift(replace(learn_task_walks(moments, periods, constant), action_log_odds=odds), None)
@@ -282,7 +304,9 @@ def learn_drift(moments: Moments, periods: PeriodSums, constant: Constant) -> Le
     return LearnedDrift(replace(drift, zeta=actions.zeta, action_log_odds=odds, action_sd=sd), actions)
 
 
-def learn_task_walks(moments: Moments, periods: PeriodSums, constant: Constant) -> Drift:
+def learn_task_walks(
+    moments: Moments, periods: PeriodSums, constant: Constant, path: Array | None = None
+) -> Drift:
     """Return the walks of interactions and levels that a log shows, effects of actions as constant.
 
     Parameters
@@ -293,19 +317,23 @@ def learn_task_walks(moments: Moments, periods: PeriodSums, constant: Constant) 
         Of the same rows.
     constant : Constant
         The hierarchy that is learned from them as if nothing moved.
+    path : (K, T, p) array, optional
+        Coefficients of actions in each period, which are subtracted from the rewards.
     """
-    whole, precision = periods, constant.precision
+    chosen, precision = np.arange(len(moments)), constant.precision
     enough = max(_UNITS // (moments.n_actions * moments.unit_dim), _FEWEST)
     if len(moments) > enough:
         chosen = np.sort(np.random.default_rng(0).choice(len(moments), enough, replace=False))
         periods, moments = periods.at(chosen), moments.at(chosen)
         precision = precision[chosen]
+    if path is not None:
+        periods = periods.less(path)
     span, axis = periods.span, _axis(_NODES, 2.0)
     evidence = _Evidence(periods, constant, precision, periods.rows, np.ones(periods.times.size), 0.0)
     table = evidence.table(axis, axis)
     odds = [_odds(table, k) for k in (0, 1)]
     if max(odds) > _POSSIBLE:
-        profiles = evidence.of_profiles(*constant.noise_of_periods(whole))
+        profiles = evidence.of_profiles(*constant.noise_of_periods(periods, chosen))
         rivals = [_Rival(evidence, table), *(_Rival(one, one.table(axis, axis)) for one in profiles)]
         rivals.extend(_of_shared(_best(rivals), axis))
         best = _best(rivals)
@@ -318,10 +346,10 @@ def learn_task_walks(moments: Moments, periods: PeriodSums, constant: Constant) 
         return Drift(
             0.0, 0.0, odds[0], odds[1], start=start, unit=periods.unit, shared=unit, level_shared=task
         )
-    axes = [
+    axes = tuple(
         _closer(table, k) if one > _POSSIBLE else (np.zeros(1), np.zeros(1)) for k, one in enumerate(odds)
-    ]
-    fine = evidence.table(*axes)
+    )
+    fine = evidence.table(axes[0], axes[1], _FINE_SHARES)
     weight = np.exp(fine - logsumexp(fine))
     of_kappa, of_eta, of_start = (weight.sum(axis=others) for others in ((1, 2), (0, 2), (0, 1)))
     shares = [share_of_walk(one) for one in odds]
@@ -336,7 +364,7 @@ def learn_task_walks(moments: Moments, periods: PeriodSums, constant: Constant) 
         for rate in (kappa, shares[0] * high**2 / span, shares[0] * low**2 / span)
     )
     return Drift(
-        kappa, eta, odds[0], odds[1], half_life, shortest, longest, float(of_start @ _SHARES),
+        kappa, eta, odds[0], odds[1], half_life, shortest, longest, float(of_start @ _FINE_SHARES),
         tuple(evidence.period_noise.tolist()), periods.unit,
         shared=evidence.shared.unit, level_shared=evidence.shared.task,
     )  # fmt: skip
@@ -374,12 +402,12 @@ class _Evidence(NamedTuple):
             if -0.5 * float(self.rows @ np.log(profile)) > penalty
         ]
 
-    def table(self, kappa: tuple[Array, Array], eta: tuple[Array, Array]) -> Array:
-        """Return log weights of the nodes of both walks, and of M_0: (len(kappa), len(eta), 3)."""
+    def table(self, kappa: tuple[Array, Array], eta: tuple[Array, Array], shares: Array = _SHARES) -> Array:
+        """Return log weights of the nodes of both walks, and of M_0: (len(kappa), len(eta), len(shares))."""
         constant, span = self.constant, self.periods.span
         walk, ratio = upper_factor(constant.walk)[0], constant.noise_ratio[:, None] * self.period_noise
-        values = np.zeros((kappa[0].size, eta[0].size, _SHARES.size, 2))
-        roots = [self._prior(share) for share in _SHARES.tolist()]
+        values = np.zeros((kappa[0].size, eta[0].size, shares.size, 2))
+        roots = [self._prior(share) for share in shares.tolist()]
         for piece in self.periods.pieces():
             independent, log_det = self.periods.at(piece).whitened(self.shared.unit)
             values[..., 1] += log_det.sum()
@@ -392,7 +420,7 @@ class _Evidence(NamedTuple):
                         values[i, j, k] += self._of(systems, root)
         log_evidence = -0.5 * self.rows.sum() * np.log(values[..., 0]) - 0.5 * values[..., 1]
         log_evidence -= 0.5 * self.rows @ np.log(self.period_noise) + self.penalty
-        return np.asarray(log_evidence + kappa[1][:, None, None] + eta[1][:, None] - np.log(_SHARES.size))
+        return np.asarray(log_evidence + kappa[1][:, None, None] + eta[1][:, None] - np.log(shares.size))
 
     def _prior(self, share: float) -> Array:
         """Return a root of the covariance of all coefficients of a task in the first period."""
@@ -425,7 +453,8 @@ def _axis(nodes: Array, step: float) -> tuple[Array, Array]:
     return np.append(0.0, nodes), np.log(np.append(0.5, mass))
 
 
-_STILL = _axis(np.zeros(0), 1.0)
+_Axes = tuple[tuple[Array, Array], tuple[Array, Array]]
+_STILL = _axis(np.zeros(0), 1.0), _axis(np.zeros(0), 1.0)
 
 
 class _Rival(NamedTuple):
@@ -445,35 +474,41 @@ def _of_shared(rival: _Rival, axis: tuple[Array, Array]) -> list[_Rival]:
     Its variance is the best one where nothing walks, or with the best walk. The price is Schwarz's penalty.
     """
     evidence, table = rival
-    evidence = evidence._replace(penalty=evidence.penalty + 0.5 * float(np.log(evidence.rows.sum())))
-    best = float(table.max())
+    price = 0.5 * float(np.log(evidence.rows.sum()))
+    evidence = evidence._replace(penalty=evidence.penalty + price)
+    least, walk = float(table.max()) - _NEGLIGIBLE, _best_nodes(table, axis)
+    of_walk = float(logsumexp(table[np.unravel_index(int(np.argmax(table)), table.shape)[:2]]))
     models: list[_Rival] = []
     for kind in (Shared(unit=1.0), Shared(task=1.0)):
-        still, value = _variance(evidence, kind, _STILL, _STILL)
-        _, value_walking = _variance(evidence, kind, *_best_nodes(table, axis))
-        if value < best - _NEGLIGIBLE and value_walking < best:
+        _, little = _variance(evidence, kind, walk, _COMMON[:1])
+        _, roughly = _variance(evidence, kind, _STILL, _COMMON[::4])
+        if roughly < least - _NEGLIGIBLE and little + price < of_walk:
             continue
-        first = _Rival(still, still.table(axis, axis))
-        closer, _ = _variance(evidence, kind, *_best_nodes(first.table, axis))
+        start, value = _variance(evidence, kind, _STILL)
+        if value < least:
+            start, _ = _variance(evidence, kind, walk)
+        first = _Rival(start, start.table(axis, axis))
+        closer, _ = _variance(evidence, kind, _best_nodes(first.table, axis))
         tables = [first]
-        if closer.shared != still.shared:
+        if closer.shared != start.shared:
             tables.append(_Rival(closer, closer.table(axis, axis)))
         models.extend(_Rival(one.evidence, one.table - np.log(len(tables))) for one in tables)
     return models
 
 
-def _best_nodes(table: Array, axis: tuple[Array, Array]) -> list[tuple[Array, Array]]:
+def _best_nodes(table: Array, axis: tuple[Array, Array]) -> _Axes:
     """Return the best node of both walks, as axes of one node."""
     best = np.unravel_index(int(np.argmax(table)), table.shape)
-    return [(axis[0][[k]], axis[1][[k]]) for k in best[:2]]
+    kappa, eta = ((axis[0][[k]], axis[1][[k]]) for k in best[:2])
+    return kappa, eta
 
 
 def _variance(
-    evidence: "_Evidence", kind: Shared, kappa: tuple[Array, Array], eta: tuple[Array, Array]
+    evidence: "_Evidence", kind: Shared, axes: _Axes, among: Array = _COMMON
 ) -> tuple["_Evidence", float]:
     """Return the model with the best variance that rows of one period have in common, and its log evidence."""
-    models = [evidence._replace(shared=Shared(v * kind.unit, v * kind.task)) for v in _COMMON.tolist()]
-    values = [float(logsumexp(model.table(kappa, eta))) for model in models]
+    models = [evidence._replace(shared=Shared(v * kind.unit, v * kind.task)) for v in among.tolist()]
+    values = [float(logsumexp(model.table(*axes))) for model in models]
     best = int(np.argmax(values))
     return models[best], values[best]
 
