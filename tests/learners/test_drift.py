@@ -171,6 +171,53 @@ def test_a_policy_on_disk_keeps_its_drift(fitted: HierOPO, tmp_path: Path) -> No
     assert loaded.drift_ == fitted.drift_
 
 
+def visits(*, mixed: bool = False, tasks: int = 30, move: float = 0.0) -> pa.Table:
+    """Return a log of visits of five rows that share half of the noise variance, of one action unless ``mixed``."""
+    rng = np.random.default_rng(1610)
+    visit, each = np.arange(tasks * 16), 5
+    site, row = np.repeat(visit % tasks, each), np.repeat(visit, each)
+    effect = 0.5 * rng.standard_normal((tasks, 1)) + 0.3 * rng.standard_normal((tasks, 3))
+    action = rng.integers(0, 3, row.size) if mixed else rng.integers(0, 3, visit.size)[row]
+    when = (10 * rng.random(visit.size))[row] + 1e-3 * rng.random(row.size)
+    mood = rng.standard_normal(visit.size)[row] + rng.standard_normal(row.size)
+    walk = move * np.cumsum(rng.standard_normal((20, tasks, 3)) / 20**0.5, axis=0)
+    profit = effect[site, action] + walk[(1.99 * when).astype(int), site, action] + mood / 2**0.5
+    names = np.array(list("abc"))[action]
+    return pa.table({"site": site, "offer": names, "profit": profit, "when": when, "visit": row})
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_rows_of_visits_are_no_drift(tmp_path: Path, *, mixed: bool) -> None:
+    table = visits(mixed=mixed)
+    with pytest.warns(HieropoWarning, match=r"close in time have alike rewards .* name it by cluster="):
+        learner = HierOPO(logging="random").fit(table, **ROLES)
+    drift = learner.drift_
+    assert drift is not None
+    assert not drift.moves
+    assert drift.present
+    assert (drift.level_shared > 0.1 > drift.shared) if mixed else (drift.shared > 0.4 > drift.level_shared)
+    note = learner.summary().note
+    assert "does not show that coefficients drift" in note
+    assert "They count for fewer rows." in note
+    none = HierOPO(logging="random", drift=None).fit(table, **ROLES)
+    if not mixed:
+        assert learner.posterior_.table().covs.mean() > 1.2 * none.posterior_.table().covs.mean()
+    loaded = load_learner(learner.save(tmp_path / "policy"))
+    assert loaded.drift_ == drift
+    with pytest.warns(HieropoWarning, match="takes the new rows as independent"):
+        loaded.partial_fit(a_log(1, rows=10))
+    with pytest.raises(InputError, match="rows close in time are alike"):
+        learner.explain(0, log=table)
+
+
+@pytest.mark.filterwarnings("ignore::hieropo.HieropoWarning")
+def test_visits_that_drift_are_both() -> None:
+    drift = HierOPO(logging="random").fit(visits(tasks=60, move=1.5), **ROLES).drift_
+    assert drift is not None
+    assert drift.kappa > 0.0
+    assert 0.2 < drift.shared < 2.0
+
+
 def test_an_evaluation_says_what_its_figures_are_of(fitted: HierOPO) -> None:
     report = fitted.evaluate(a_log())
     assert report.learned_from == "yes"
