@@ -1,13 +1,15 @@
 """Claims of the default where coefficients drift in time, beside `HierOPO(drift=None)`, which takes them as constant.
 
-    python experiments/drift.py                # writes docs/results/drift.md; about six minutes of CPU time
+    python experiments/drift.py                # writes docs/results/drift.md; about nine minutes of CPU time
     python experiments/drift.py --share 0.05 --out /tmp/drift.md
 
 A log has 60 tasks with 100 rows on average (numbers uneven, as in `experiments/claims.py`) at times uniform in [0, 1],
 actions drawn with shares .4, .3, .2, .1, and noise of sd 1. Effects of actions, levels and interactions have the sds
 .2, .5 and .3 at time 0. The parts that the name of a world lists follow random walks of 50 steps; the number is the sd
-of their change over the log. Policies act at the end of the log: their gains over the incumbent are those of the
-coefficients of the last step, each task weighted by its rows. Both settings learn from the same logs.
+of their change over the log. Visits are five rows of a task at one time, of one action or of an action each, that share
+half of their noise variance; no column names them. A trend adds to all rewards. Policies act at the end of the log:
+their gains over the incumbent are those of the coefficients of the last step, each task weighted by its rows. Both
+settings learn from the same logs.
 
 Value is the true gain in % of the oracle's gain over the incumbent, over all logs of a world together. "claimed / true"
 is the model's gain over the true gain, both summed over logs. "holds" is the share of logs in which the 95 % interval
@@ -15,7 +17,8 @@ of the gain of all tasks together covers the truth; "tasks" is the share of task
 of the task covers the truth. "harmed" is, of the changed tasks that the 5 % gate lets through, the share in which the
 policy is truly worse. "found" is the share of logs in which drift of interactions, of levels, or of actions in all
 tasks alike, is detected: its Bayes factor is above 10. "averaged" is the share of logs in which the model averages
-over a walk and none: a Bayes factor between 1 and 10. A seed gives the same figures with any number of processes.
+over a walk and none: a Bayes factor between 1 and 10. "alike" is the share in which rows of one period have something
+in common beside any walk. A seed gives the same figures with any number of processes.
 """
 
 import os
@@ -65,6 +68,10 @@ class World:
         Shares of the incumbent are turned round in the second half; gains are over the mean of both.
     rows, columns : int
         Of a task; context columns N(0, 1) besides the intercept.
+    visits : {"", "of one action", "of any action"}
+        Rows come in visits of five.
+    trend : float
+        Change of all rewards over the log.
     """
 
     words: str
@@ -77,8 +84,11 @@ class World:
     turned: bool = False
     rows: int = 100
     columns: int = 0
+    visits: str = ""
+    trend: float = 0.0
 
 
+VISIT = 5  # rows
 WORLDS = {
     "none": World("nothing moves"),
     "interactions": World("interactions walk, .6", interactions=0.6),
@@ -92,6 +102,12 @@ WORLDS = {
     "alike": World("actions walk in all tasks alike, .3", actions=0.3),
     "noise": World("nothing moves, noise sd .5, then 1.5", noise=(0.5, 1.5)),
     "contexts": World("two contexts, interactions walk, .4", interactions=0.4, columns=2),
+    "visits": World("nothing moves, visits of one action", visits="of one action"),
+    "mixed": World("nothing moves, visits of any action", visits="of any action"),
+    "both visits": World(
+        "interactions walk, .6, visits of one action", interactions=0.6, visits="of one action"
+    ),
+    "trend": World("nothing but a trend of all rewards, 1", trend=1.0),
 }
 
 
@@ -106,6 +122,7 @@ class Fit(NamedTuple):
     passed: int
     found: tuple[bool, bool, bool]
     averaged: bool
+    alike: bool
 
 
 class Run(NamedTuple):
@@ -149,13 +166,23 @@ def drawn(world: World, rng: np.random.Generator) -> Log:
     late = (time > 0.5).astype(np.int64)
     drawn_shares = np.stack([SHARES, SHARES[::-1] if world.turned else SHARES])
     action = (rng.random(n)[:, None] > np.cumsum(drawn_shares, axis=1)[late, :-1]).sum(axis=1)
-    x = normal((n, world.columns))
+    x, noise = normal((n, world.columns)), normal(n)
+    if world.visits:
+        _, visit = np.unique(np.stack([task, ranks(task) // VISIT]), axis=1, return_inverse=True)
+        visit, first = np.ravel(visit), np.unique(visit, return_index=True)[1]
+        time, noise = time[first][visit], (normal(first.size)[visit] + noise) / np.sqrt(2)
+        action = action[first][visit] if world.visits == "of one action" else action
     theta = path[np.minimum((time * STEPS).astype(np.int64), STEPS - 1), task, action]
     mean = (np.concatenate([np.ones((n, 1)), x], axis=1) * theta).sum(axis=1)
-    reward = mean + np.array(world.noise)[late] * normal(n)
+    reward = mean + world.trend * time + np.array(world.noise)[late] * noise
     columns = {f"x{j}": x[:, j] for j in range(world.columns)}
     table = pa.table({"task": task, "action": action, "reward": reward, "time": time, **columns})
     return Log(table, path[-1], np.bincount(task, minlength=m) / n, drawn_shares.mean(axis=0))
+
+
+def ranks(task: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Number the rows of each of the sorted tasks from 0."""
+    return np.arange(task.size) - np.searchsorted(task, task)
 
 
 def one_fit(world: World, log: Log, x: Array, drift: Any) -> Fit:
@@ -183,7 +210,10 @@ def one_fit(world: World, log: Log, x: Array, drift: Any) -> Fit:
         fleet = claim.low - 1e-12 <= gain <= claim.high + 1e-12
         harmed, passed = int((gains[through] < -1e-12).sum()), int(through.sum())
     drift_found, averaged = found_walks(learner.drift_)
-    return Fit(gain, claimed, fleet, float(held.mean()), harmed, passed, drift_found, averaged=averaged)
+    alike = learner.drift_ is not None and any(learner.drift_.in_common)
+    return Fit(
+        gain, claimed, fleet, float(held.mean()), harmed, passed, drift_found, averaged=averaged, alike=alike
+    )
 
 
 def found_walks(drift: Any) -> tuple[tuple[bool, bool, bool], bool]:
@@ -223,6 +253,7 @@ def row(name: str, runs: list[Run]) -> dict[str, str]:
         "found: levels, %": of_levels,
         "found: actions, %": of_actions,
         "averaged, %": share([run.auto.averaged for run in runs]),
+        "alike, %": share([run.auto.alike for run in runs]),
     }
     for words, fits in (("None", [run.none for run in runs]), ("auto", [run.auto for run in runs])):
         gains, claimed = np.array([fit.gain for fit in fits]), np.array([fit.claimed for fit in fits])

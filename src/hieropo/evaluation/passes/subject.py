@@ -49,7 +49,8 @@ class Subject:
     sites : callable, optional
         Turns batches with the codes (n,) of their actions into those of pseudo-rewards, of which the moments are.
     drifting : bool
-        True where coefficients move in time, so that the moments are not those of the rows as they are in the log.
+        True where coefficients move in time, or rows of one period have something in common, so that the moments are
+        not those of the rows as they are in the log.
     part : bool
         True where moments and posterior are of some of the tasks that the policy was learned from, given all of them.
         The policy can then be learned again without some rows of these tasks, but not from rows of another log.
