@@ -33,6 +33,7 @@ from scipy.special import logsumexp
 from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.packed import triangle, unpack
 from hieropo.estimation.crossed.action_walks import (
+    CLEAR,
     ActionWalk,
     TaskModel,
     learn_action_walk,
@@ -57,6 +58,7 @@ Still = Literal[
     "", "not asked", "prior", "choices", "groups", "clusters", "likelihood", "precision", "moments", "times"
 ]
 _POSSIBLE = 0.0  # log odds from which a walk is averaged with none
+_HOPELESS = -1.0  # log odds of each walk, the other as 0, below which both are not looked for together
 _UNITS, _FEWEST = 2_000, 60  # coefficients, and tasks at least, that the walks are learned from
 _LOG_STEP = float(np.log(2.0)) / 2
 _NODES = np.exp(_LOG_STEP * np.arange(-8, 4, 2))  # of the standard deviation over the log, from 1/16 to 2
@@ -330,6 +332,9 @@ def learn_task_walks(
         periods = periods.less(path)
     span, axis = periods.span, _axis(_NODES, 2.0)
     evidence = _Evidence(periods, constant, precision, periods.rows, np.ones(periods.times.size), 0.0)
+    odds = [_odds(evidence.table(axis, _STILL[1]), 0), _odds(evidence.table(_STILL[0], axis), 1)]
+    if max(odds) < _HOPELESS:
+        return Drift(0.0, 0.0, odds[0], odds[1], unit=periods.unit)
     table = evidence.table(axis, axis)
     odds = [_odds(table, k) for k in (0, 1)]
     if max(odds) > _POSSIBLE:
@@ -471,10 +476,11 @@ def _best(rivals: list[_Rival]) -> _Rival:
 def _of_shared(rival: _Rival, axis: tuple[Array, Array]) -> list[_Rival]:
     """Return models in which rows of one period have something in common, where they can count for something.
 
-    Its variance is the best one where nothing walks, or with the best walk. The price is Schwarz's penalty.
+    Its variance is the best one where nothing walks, or with the best walk. The price is Schwarz's penalty and, as for
+    all extensions, odds of ten to one.
     """
     evidence, table = rival
-    price = 0.5 * float(np.log(evidence.rows.sum()))
+    price = CLEAR + 0.5 * float(np.log(evidence.rows.sum()))
     evidence = evidence._replace(penalty=evidence.penalty + price)
     least, walk = float(table.max()) - _NEGLIGIBLE, _best_nodes(table, axis)
     of_walk = float(logsumexp(table[np.unravel_index(int(np.argmax(table)), table.shape)[:2]]))
