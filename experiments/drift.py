@@ -1,6 +1,6 @@
 """Claims of the default where coefficients drift in time, beside `HierOPO(drift=None)`, which takes them as constant.
 
-    python experiments/drift.py                # writes docs/results/drift.md; about nine minutes of CPU time
+    python experiments/drift.py                # writes docs/results/drift.md; about eight minutes of CPU time
     python experiments/drift.py --share 0.05 --out /tmp/drift.md
 
 A log has 60 tasks with 100 rows on average (numbers uneven, as in `experiments/claims.py`) at times uniform in [0, 1],
