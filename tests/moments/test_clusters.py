@@ -9,6 +9,7 @@ from hieropo.moments.accumulation import Accumulator
 from hieropo.moments.clusters import (
     ClusterAccumulator,
     ClusterSums,
+    _expected_alike,
     correlated,
     drawn_by_cluster,
     independent,
@@ -183,12 +184,12 @@ def test_actions_that_were_drawn_for_clusters_are_told_from_those_of_rows() -> N
     rng = np.random.default_rng(0)
     task, cluster = np.repeat(np.arange(40), 25), np.repeat(np.arange(200), 5)
     of_rows, of_clusters = rng.choice(3, 1000, p=[0.6, 0.3, 0.1]), rng.integers(3, size=200)[cluster]
-    assert not drawn_by_cluster(task, of_rows, cluster, rng)
-    assert drawn_by_cluster(task, of_clusters, cluster, rng)
+    assert not drawn_by_cluster(task, of_rows, cluster)
+    assert drawn_by_cluster(task, of_clusters, cluster)
     of_tasks = rng.integers(3, size=40)[task]  # one action for each task: clusters could have no other
-    assert not drawn_by_cluster(task, of_tasks, cluster, rng)
-    assert drawn_by_cluster(np.zeros(1000, dtype=np.int64), of_tasks, cluster, rng)
-    assert not drawn_by_cluster(task, of_clusters, np.arange(1000), rng)
+    assert not drawn_by_cluster(task, of_tasks, cluster)
+    assert drawn_by_cluster(np.zeros(1000, dtype=np.int64), of_tasks, cluster)
+    assert not drawn_by_cluster(task, of_clusters, np.arange(1000))
 
 
 @pytest.mark.parametrize("weight", [5.0, 1e4, 1e12])
@@ -210,29 +211,32 @@ def test_the_order_of_rows_does_not_matter_to_whether_actions_were_drawn_for_clu
     of_rows, of_clusters = rng.choice(3, 1000, p=[0.6, 0.3, 0.1]), rng.integers(3, size=200)[cluster]
     for seed in range(20):
         order = np.random.default_rng(seed).permutation(1000)  # rows of a cluster are apart from each other
-        assert drawn_by_cluster(task[order], of_clusters[order], cluster[order], rng)
-        assert not drawn_by_cluster(task[order], of_rows[order], cluster[order], rng)
+        assert drawn_by_cluster(task[order], of_clusters[order], cluster[order])
+        assert not drawn_by_cluster(task[order], of_rows[order], cluster[order])
 
 
-def test_actions_are_permuted_within_their_task_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("spans", [False, True])
+def test_the_clusters_of_one_action_that_are_expected_by_chance_are_those_of_permuted_actions(
+    spans: bool,  # noqa: FBT001
+) -> None:
     rng = np.random.default_rng(1)
-    task, action = rng.integers(7, size=300), rng.integers(4, size=300)
-    cluster = 10 * task + rng.integers(9, size=300)
-    seen: list[np.ndarray] = []
-    lexsort = np.lexsort
-
-    def watched(keys: list[np.ndarray]) -> np.ndarray:
-        if keys[1].dtype.kind == "i" and keys[0].dtype.kind == "i":  # actions of the rows, by cluster
-            seen.append(keys[0])
-        return lexsort(keys)
-
-    monkeypatch.setattr(np, "lexsort", watched)
-    drawn_by_cluster(task, action, cluster, rng)
-    as_logged, permuted = seen
-    np.testing.assert_array_equal(as_logged, action)
-    assert (permuted != action).any()
-    for one in range(7):
-        np.testing.assert_array_equal(np.sort(permuted[task == one]), np.sort(action[task == one]))
+    task, action = np.sort(rng.integers(3, size=60)), rng.choice(3, 60, p=[0.7, 0.2, 0.1])
+    cluster = rng.integers(20, size=60) if spans else 10 * task + rng.integers(8, size=60)
+    cluster = np.unique(cluster, return_inverse=True)[1]
+    several = np.bincount(cluster) > 1
+    alike = []
+    for _ in range(4000):
+        permuted = action.copy()
+        for one in range(3):
+            permuted[task == one] = rng.permutation(action[task == one])
+        alike.append(sum(np.unique(permuted[cluster == c]).size == 1 for c in np.flatnonzero(several)))
+    expected = _expected_alike(task, action, cluster, np.ones(60), several)
+    assert expected == pytest.approx(np.mean(alike), abs=4 * np.std(alike) / np.sqrt(4000))
+    whole = _expected_alike(np.zeros(60, dtype=np.int64), action, cluster, np.ones(60), several)
+    halves = _expected_alike(
+        np.zeros(120, dtype=np.int64), np.repeat(action, 2), np.repeat(cluster, 2), np.full(120, 0.5), several
+    )
+    assert whole == pytest.approx(halves, rel=1e-12)
 
 
 def test_correlations_that_are_none_or_do_not_fit_are_refused() -> None:

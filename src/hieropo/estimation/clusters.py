@@ -41,6 +41,7 @@ _SPREAD = 0.15  # standard deviation of the correlations of actions around the c
 _ENOUGH = 0.002  # change of every correlation at which the search ends
 _MOST_STEPS = 25
 _FEWEST_TASKS, _CLUSTERS = 200, 10_000  # of the part that is learned from
+_PILOT = 2_000  # clusters of the part at which the search starts
 
 
 def learn_correlations(
@@ -60,17 +61,28 @@ def learn_correlations(
         True where a part of the tasks may be learned from: one with some 10,000 clusters, and at least 200 tasks. A
         hash of their ids chooses them, so that the order of tasks does not matter.
     """
-    enough = tasks_to_learn_from(len(moments), clusters.size.size)
-    if in_parts and len(moments) > enough:
-        rows = np.sort(np.argsort(task_hashes(moments.tasks), kind="stable")[:enough])
-        units = (rows[:, None] * moments.n_actions + np.arange(moments.n_actions)).reshape(-1)
-        clusters = clusters.of_units(units, moments.unit_rows.size)
-        moments = moments.at(rows)
+    if in_parts:
+        moments, clusters = _part(moments, clusters, _CLUSTERS)
     if (clusters.size <= 1.0).all() or (moments.per_action and not clusters.drawn_once):
         return np.zeros(moments.n_actions)
-    found = search_correlations(moments, clusters, learn)
+    start = None
+    if in_parts:
+        pilot = _part(moments, clusters, _PILOT)
+        if 2 * len(pilot[0]) <= len(moments):
+            start = search_correlations(*pilot, learn).rho
+    found = search_correlations(moments, clusters, learn, start)
     gain = 2.0 * (learn(correlated(moments, clusters, found.rho)).log_evidence - found.without)
     return found.rho if gain > np.log(clusters.size.size) else np.zeros_like(found.rho)
+
+
+def _part(moments: Moments, clusters: ClusterSums, most: int) -> tuple[Moments, ClusterSums]:
+    """Return the tasks of the least hashes that have about so many sums of clusters; all where there are not more."""
+    enough = tasks_to_learn_from(len(moments), clusters.size.size, most)
+    if len(moments) <= enough:
+        return moments, clusters
+    rows = np.sort(np.argsort(task_hashes(moments.tasks), kind="stable")[:enough])
+    units = (rows[:, None] * moments.n_actions + np.arange(moments.n_actions)).reshape(-1)
+    return moments.at(rows), clusters.of_units(units, moments.unit_rows.size)
 
 
 class Found(NamedTuple):
@@ -81,14 +93,22 @@ class Found(NamedTuple):
     without: float
 
 
-def search_correlations(moments: Moments, clusters: ClusterSums, learn: Callable[[Moments], Any]) -> Found:
-    """Return the correlations at the mode of the expected log density, by EM; as :func:`learn_correlations`."""
-    rho = np.zeros(moments.n_actions)
+def search_correlations(
+    moments: Moments, clusters: ClusterSums, learn: Callable[[Moments], Any], start: Array | None = None
+) -> Found:
+    """Return the correlations at the mode of the expected log density, by EM; as :func:`learn_correlations`.
+
+    ``start`` (K,) are those of a part of the tasks.
+    """
+    rho = np.zeros(moments.n_actions) if start is None else start
     step_before, without = None, 0.0
+    if rho.any():
+        without = learn(moments).log_evidence
     for step in range(_MOST_STEPS):
         say(f"Learning the correlation of rewards within clusters, step {step + 1} ...")
         posterior = learn(correlated(moments, clusters, rho))
-        without = posterior.log_evidence if step == 0 else without
+        if not rho.any():
+            without = posterior.log_evidence
         table = posterior.table()
         row = np.asarray(table.keys.require(moments.tasks))
         means = np.asarray(table.means)[row].reshape(-1, moments.unit_dim)
@@ -107,9 +127,19 @@ def search_correlations(moments: Moments, clusters: ClusterSums, learn: Callable
     return Found(new, posterior, without)
 
 
-def tasks_to_learn_from(tasks: int, sums: int) -> int:
-    """Return how many of some tasks suffice to learn correlations, of which there are so many sums of clusters."""
-    return max(_FEWEST_TASKS, int(tasks * _CLUSTERS / max(sums, 1)))
+def tasks_to_learn_from(tasks: int, sums: int, most: int = _CLUSTERS) -> int:
+    """Return how many tasks suffice to learn correlations: those with about ``most`` of the sums of clusters."""
+    return max(_FEWEST_TASKS, int(tasks * most / max(sums, 1)))
+
+
+class _Terms(NamedTuple):
+    """Expected squares of an action: rows N, W, and for each size n of clusters their number and their sum of B."""
+
+    rows: float
+    within: float
+    size: Array
+    times: Codes
+    between: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,24 +183,28 @@ class _Residuals:
             rho[k] = _least(partial(self._drawn, terms[k], common))
         return rho
 
-    def _of(self, action: int) -> tuple[float, float, Array, Array]:
+    def _of(self, action: int) -> _Terms:
+        """Return N, W, the sizes n of clusters, their numbers, and the sums of B over the clusters of a size."""
         some = self.action == action
-        return float(self.rows[action]), float(self.within[action]), self.size[some], self.between[some]
+        size, place = np.unique(self.size[some], return_inverse=True)
+        place = place.reshape(-1)
+        times, between = np.bincount(place), np.bincount(place, self.between[some]).astype(np.float64)
+        return _Terms(float(self.rows[action]), float(self.within[action]), size, times, between)
 
     @classmethod
-    def _drawn(cls, terms: tuple[float, float, Array, Array], common: float, rho: float) -> float:
+    def _drawn(cls, terms: _Terms, common: float, rho: float) -> float:
         """Return minus twice the log density of an action whose correlation is drawn to the common one."""
         return cls._negative(terms, rho) + ((rho - common) / _SPREAD) ** 2
 
     @staticmethod
-    def _negative(terms: tuple[float, float, Array, Array], rho: float) -> float:
+    def _negative(terms: _Terms, rho: float) -> float:
         """Return minus twice the expected log density of an action."""
-        rows, within, size, between = terms
+        rows, within, size, times, between = terms
         of_means = 1.0 - rho + size * rho
         variance = (within / (1.0 - rho) + float((between / of_means).sum())) / rows
         if variance <= 0.0:
             return 0.0
-        log_det = (rows - size.size) * np.log1p(-rho) + float(np.log(of_means).sum())
+        log_det = (rows - times.sum()) * np.log1p(-rho) + float(times @ np.log(of_means))
         return float(log_det + rows * np.log(variance))
 
 

@@ -389,8 +389,7 @@ def _tests(
             refused="Rows are a random sample (sampling_weight), and redrawn actions would change the sample."
         )
     sample = sampler.sample()
-    rng = np.random.default_rng([options.seed, 2])
-    if clustered and drawn_by_cluster(sample.task, sample.action, sample.cluster, rng):
+    if clustered and drawn_by_cluster(sample.task, sample.action, sample.cluster):
         return RandomisationTests(
             refused="Rows of a cluster mostly have one action, so that actions were drawn for clusters, and the tests "
             "redraw them row by row."

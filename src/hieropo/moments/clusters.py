@@ -27,7 +27,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hieropo._utils.arrays import Array, Codes
+from hieropo._utils.arrays import Array, Codes, Mask
 from hieropo._utils.text import counted
 from hieropo.errors import InputError, MismatchError
 from hieropo.features.maps import FeatureMap
@@ -39,7 +39,7 @@ from hieropo.rows.ids import Ids, plain
 from hieropo.rows.keys import GrowingKeys, Keys
 
 _ROOM = 1024
-_MOST_DRAWN = 2**20  # rows, in proportion to which those of more are counted where actions are permuted
+_DENSE = 0.25  # rows for each sum so far, from which rows are added without being sorted
 _ROUNDING = 1e-9  # share of subtracted rows, above their rounding error
 
 
@@ -82,24 +82,65 @@ class Clustered:
 
 
 class ClusterTotals:
-    """Sums z (n, k) of rows by unit and cluster, batch by batch; the mutable edge of a pass over a log."""
+    """Sums z (n, k) of rows by unit and cluster, batch by batch; the mutable edge of a pass over a log.
+
+    Most clusters have rows of one unit: the number of their sum is looked up by that of the cluster. Sums of a cluster
+    in further units are found by a dictionary.
+    """
 
     def __init__(self, size: int) -> None:
-        self._clusters, self._pairs = GrowingKeys(), GrowingKeys()
+        self._clusters, self._further = GrowingKeys(), GrowingKeys()
+        self._first_unit = self._first_sum = np.zeros(0, dtype=np.int64)  # of each cluster
+        self._sum_of_further = np.zeros(0, dtype=np.int64)
+        self._units: list[Codes] = []  # of the sums, in the order of their numbers
+        self._numbers: list[Codes] = []
+        self._count = 0
         self._sums = np.zeros((0, size))
 
     def add(self, unit: Codes, cluster: Ids, z: Array) -> None:
         """Add rows of the units with these numbers (n,), and of these clusters (n,)."""
-        code = self._pairs.rows(
-            (np.asarray(unit, dtype=np.int64) << np.int64(32)) | self._clusters.rows(cluster)
-        )
-        if len(self._pairs) > len(self._sums):
-            room = np.zeros((max(len(self._pairs), 2 * len(self._sums), _ROOM), z.shape[1]))
+        code = self._codes(np.asarray(unit, dtype=np.int64), self._clusters.rows(cluster))
+        if self._count > len(self._sums):
+            room = np.zeros((max(self._count, 2 * len(self._sums), _ROOM), z.shape[1]))
             room[: len(self._sums)] = self._sums
             self._sums = room
+        if code.size >= _DENSE * self._count:
+            for column, values in zip(self._sums.T, z.T, strict=True):
+                column[: self._count] += np.bincount(code, values, self._count)
+            return
         order = np.argsort(code, kind="stable")
         starts = np.flatnonzero(np.diff(code[order], prepend=-1))
         self._sums[code[order[starts]]] += np.add.reduceat(z[order], starts, axis=0)
+
+    def _codes(self, unit: Codes, cluster: Codes) -> Codes:
+        """Return the number (n,) of the sum of each row; a new unit of a cluster gets a new number."""
+        known, clusters = self._first_unit.size, len(self._clusters)
+        if clusters > known:
+            rows = np.flatnonzero(cluster >= known)[::-1]
+            units = np.zeros(clusters - known, dtype=np.int64)
+            units[cluster[rows] - known] = unit[rows]  # of the first row of each, which is assigned last
+            numbers = self._numbered(units, np.arange(known, clusters))
+            self._first_unit = np.append(self._first_unit, units)
+            self._first_sum = np.append(self._first_sum, numbers)
+        code = self._first_sum[cluster]
+        others = np.flatnonzero(self._first_unit[cluster] != unit)
+        if others.size:
+            pairs = (unit[others] << np.int64(32)) | cluster[others]
+            further = self._further.rows(pairs)
+            new = self._further.ids_at(np.arange(self._sum_of_further.size, len(self._further))).astype(
+                np.int64
+            )
+            numbers = self._numbered(new >> np.int64(32), new & np.int64(2**32 - 1))
+            self._sum_of_further = np.append(self._sum_of_further, numbers)
+            code[others] = self._sum_of_further[further]
+        return code
+
+    def _numbered(self, units: Codes, clusters: Codes) -> Codes:
+        """Return numbers (k,) for new sums of these units and clusters (k,)."""
+        self._units.append(units)
+        self._numbers.append(clusters)
+        self._count += units.size
+        return np.arange(self._count - units.size, self._count)
 
     @property
     def ids(self) -> Keys:
@@ -108,8 +149,9 @@ class ClusterTotals:
 
     def sums(self) -> Clustered:
         """Return the sums so far."""
-        pairs = self._pairs.keys().values.astype(np.int64)
-        return Clustered(pairs >> np.int64(32), pairs & np.int64(2**32 - 1), self._sums[: pairs.size].copy())
+        none = np.zeros(0, dtype=np.int64)
+        unit, cluster = (np.concatenate([none, *parts]) for parts in (self._units, self._numbers))
+        return Clustered(unit, cluster, self._sums[: self._count].copy())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,12 +183,8 @@ class ClusterSums:
     @property
     def drawn_once(self) -> bool:
         """True where the actions of a log were drawn once for each cluster, as :func:`drawn_by_cluster` tells."""
-        size = np.maximum(np.rint(self.size), 1.0)
-        if (total := float(size.sum())) > _MOST_DRAWN:  # a row of weight k is k rows
-            size = np.maximum(np.rint(size * (_MOST_DRAWN / total)), np.minimum(size, 2.0))
-        n = size.astype(np.int64)
-        action, cluster = np.repeat(self.action, n), np.repeat(self.cluster, n)
-        return drawn_by_cluster(np.zeros_like(action), action, cluster, np.random.default_rng(0))
+        size = np.maximum(np.rint(self.size), 1.0)  # a row of weight k is k rows
+        return _drawn_once(np.zeros_like(self.action), self.action, self.cluster, size)
 
     def of_units(self, keep: Codes, units: int) -> "ClusterSums":
         """Return the clusters of some units, which are numbered anew by their position in ``keep``."""
@@ -387,7 +425,7 @@ class ClusterAccumulator:
         return table if present.all() else table.at_rows(np.flatnonzero(present))
 
 
-def drawn_by_cluster(stratum: Codes, action: Codes, cluster: NDArray[Any], rng: np.random.Generator) -> bool:
+def drawn_by_cluster(stratum: Codes, action: Codes, cluster: NDArray[Any]) -> bool:
     """Return True where more clusters have one action only than do when actions are permuted within strata.
 
     Parameters
@@ -395,23 +433,55 @@ def drawn_by_cluster(stratum: Codes, action: Codes, cluster: NDArray[Any], rng: 
     stratum, action : (n,) int array
     cluster : (n,) array
         Ids of clusters.
-    rng : numpy Generator
     """
-    numbers = np.unique(cluster, return_inverse=True)[1]
-    several = np.bincount(numbers) > 1
+    return _drawn_once(
+        stratum, action, np.unique(cluster, return_inverse=True)[1].reshape(-1), np.ones(action.size)
+    )
+
+
+def _drawn_once(stratum: Codes, action: Codes, cluster: Codes, rows: Array) -> bool:
+    """Return True where clusters (n,) have one action more often than by chance, for entries of ``rows`` rows (n,).
+
+    Of the N_s rows of stratum s, N_sa have action a. When actions are permuted within strata, all n_cs rows of cluster
+    c have one action with probability sum_a prod_s (N_sa)_n_cs / (N_s)_n_cs, (N)_n = N (N - 1) ... (N - n + 1). The
+    sum over the clusters of several rows is the number that is expected.
+    """
+    several = np.bincount(cluster, rows) > 1.0
     if not several.any():
         return False
-
-    def alike(actions: Codes) -> int:
-        order = np.lexsort([actions, numbers])
-        changes = (np.diff(actions[order]) != 0) & (np.diff(numbers[order]) == 0)
-        mixed = np.bincount(numbers[order][1:][changes], minlength=several.size) > 0
-        return int((several & ~mixed).sum())
-
-    permuted = np.empty_like(action)
-    permuted[np.argsort(stratum, kind="stable")] = action[np.lexsort([rng.random(stratum.size), stratum])]
-    count, by_chance = alike(action), alike(permuted)
+    first = np.zeros(several.size, dtype=np.int64)
+    first[cluster] = action
+    mixed = np.bincount(cluster, action != first[cluster], several.size) > 0
+    count = int((several & ~mixed).sum())
+    by_chance = _expected_alike(stratum, action, cluster, rows, several)
     return bool(count - by_chance > 4.0 * np.sqrt(max(by_chance, 1.0)))
+
+
+def _expected_alike(stratum: Codes, action: Codes, cluster: Codes, rows: Array, several: Mask) -> float:
+    """Return how many clusters of ``several`` rows (C,) have one action by chance, as :func:`_drawn_once`."""
+    strata, K = int(stratum.max()) + 1, int(action.max()) + 1
+    of_action = np.bincount(stratum * K + action, rows, strata * K).astype(np.float64).reshape(strata, K)
+    code, place = np.unique(cluster * strata + stratum, return_inverse=True)
+    of_cluster, n = code // strata, np.bincount(place.reshape(-1), rows).astype(np.float64)
+    if strata == 1:  # clusters of one size are alike
+        size, times = np.unique(n[several[of_cluster]], return_counts=True)
+        return float(
+            times @ np.exp(_log_share(size, np.zeros(size.size, dtype=np.int64), of_action)).sum(axis=1)
+        )
+    log_shares = _log_share(n, code % strata, of_action)
+    starts = np.flatnonzero(np.diff(of_cluster, prepend=-1))
+    return float(np.exp(np.add.reduceat(log_shares, starts, axis=0))[several].sum())
+
+
+def _log_share(n: Array, stratum: Codes, of_action: Array) -> Array:
+    """Return log of (N_sa)_n / (N_s)_n (u, K) for n (u,) rows of strata (u,), -inf where n is above N_sa."""
+    from scipy.special import gammaln
+
+    having, all_rows = of_action[stratum], of_action.sum(axis=1)[stratum]
+    rest = having - n[:, None]
+    log_share = gammaln(having + 1.0) - gammaln(np.maximum(rest, 0.0) + 1.0)
+    log_share -= (gammaln(all_rows + 1.0) - gammaln(all_rows - n + 1.0))[:, None]
+    return np.where(rest >= 0.0, log_share, -np.inf)
 
 
 def correlated(moments: Moments, clusters: ClusterSums, correlation: Array) -> Moments:

@@ -30,12 +30,13 @@ from hieropo._utils.progress import say
 from hieropo.estimation.clusters import search_correlations
 from hieropo.estimation.crossed.grid import Axes, Groups, Window, compressed, grid, log_marginal
 from hieropo.estimation.crossed.mixture import CrossedHierarchies
-from hieropo.estimation.crossed.shapes import Shapes
+from hieropo.estimation.crossed.shapes import Shapes, to_digits
 from hieropo.moments.clusters import ClusterSums, correlated
 from hieropo.moments.statistics import Moments
 
 _MOST_CLUSTERS = 10_000  # of more, rho is known well enough
 _NODES = 7  # of c above 0
+_PLACES = 2  # decimals of the middle of the first window, so that rounding elsewhere does not move nodes
 _FAR = 0.95  # u up to which c is searched for; rho is .994 there
 _HALF = 0.12  # half of the first window of u; five standard errors of u for 300 clusters
 _ROUNDS = 6
@@ -76,6 +77,8 @@ class CorrelationNode:
         As of :func:`grid`.
     log_evidence : float
         Up to a constant of the log.
+    u : float
+        (2 / pi) arctan c.
     """
 
     rho: Array
@@ -83,6 +86,7 @@ class CorrelationNode:
     weights: Array
     squares: Array
     log_evidence: float
+    u: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +115,7 @@ class CorrelationNodes:
 
     def at(self, u: float) -> CorrelationNode:
         """Return the node at u."""
-        return self.of(self.rho(u))
+        return replace(self.of(self.rho(u)), u=u)
 
     def of(self, rho: Array) -> CorrelationNode:
         """Return the node at some correlations."""
@@ -152,16 +156,16 @@ def integrate_correlation(
     found = search_correlations(moments, clusters, learn)
     say("Integrating over the correlation of rewards within clusters ...")
     rows = np.bincount(clusters.action, clusters.size, moments.n_actions)
-    near = float(rows @ found.rho / rows.sum())
+    near = float(np.round(_u_of(float(rows @ found.rho / rows.sum())), _PLACES))
     K = moments.n_actions
     nodes = CorrelationNodes(moments, clusters, found.posterior.hierarchy.shapes, np.ones(K))
-    u, mass, at = _integrated(nodes, _u_of(near))
+    u, mass, at = _integrated(nodes, near)
     if near > 0.0:
         gain = nodes.of(found.rho).log_evidence - max(node.log_evidence for node in at)
         if 2.0 * gain > (np.count_nonzero(rows) - 1) * np.log(clusters.size.size):
-            relative = np.sqrt(_odds(found.rho) / _odds(np.array(near)))
+            relative = np.sqrt(_odds(found.rho)) / np.tan(np.pi / 2 * near)
             nodes = replace(nodes, relative=relative)
-            u, mass, at = _integrated(nodes, _u_of(near))
+            u, mass, at = _integrated(nodes, near)
     at = [nodes.of(np.zeros(K)), *at]
     logs = np.log(np.append(0.5, 0.5 * mass)) + np.array([node.log_evidence for node in at])
     share = np.exp(logs - logs.max())
@@ -218,12 +222,15 @@ def side_by_side(
         kappa = _information(nodes, node.rho) / _information(nodes, mean)
         scale = np.full(a.size, kappa**0.5)
         s2 = node.squares[kept] / max(dof - 2, 1.0) / kappa
-        columns.append(np.stack([weight * node.weights[kept], a * scale, level * scale, m * scale, scale, s2,
-                                 level * scale * np.sqrt(1.0 + m**2)]))  # fmt: skip
-    shares, a, level, m, scale, s2, level_sd = np.concatenate(columns, axis=1)
+        c = np.full(a.size, np.tan(np.pi / 2 * node.u))
+        columns.append(np.stack([weight * node.weights[kept], a, level, m, c, scale, s2]))
+    shares, a, level, m, c, scale, s2 = np.concatenate(columns, axis=1)
     shares /= shares.sum()
-    few = compressed(shares, (a, level, m, scale))
-    return CrossedHierarchies(shares, a, level_sd, m, s2, few, nodes.shapes)
+    few = compressed(
+        shares, (a, to_digits(level), m, c)
+    )  # not of a * scale, whose rounding would choose nodes
+    level_sd = level * scale * np.sqrt(1.0 + m**2)
+    return CrossedHierarchies(shares, a * scale, level_sd, m * scale, s2, few, nodes.shapes)
 
 
 def _information(nodes: CorrelationNodes, rho: Array) -> float:

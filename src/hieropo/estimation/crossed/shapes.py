@@ -65,6 +65,7 @@ _MOST_CORRELATED = 12  # columns up to which correlations are learned
 _SHAPE = 2.0  # of the LKJ law of correlations
 _INFORMED = 2.0  # information on a correlation in units of the prior's, from which on Laplace's method holds
 _ODDS = 2.3  # log of the Bayes factor from which coefficients are correlated
+_DIGITS = 30  # binary digits of sums by which tasks are sorted
 _NEARLY = 0.99  # share of that bound, on logs, from which on noise is taken to be the same in all actions
 
 
@@ -192,20 +193,25 @@ class TasksInOrder(NamedTuple):
 
     @classmethod
     def of(cls, moments: AnyMoments) -> "TasksInOrder":
-        """Sort the tasks."""
+        """Sort the tasks by rows, then by squares of rewards, then by all sums; those with equal sums are alike."""
         column, ones = packed_size(moments.unit_dim + 1) - 1, np.ones(moments.n_actions)
 
-        def of_rewards(some: Moments) -> Array:  # breaks ties
-            return np.asarray(some.sums[:, :, column] @ ones)
+        def of_rewards(some: Moments) -> Array:
+            return to_digits(some.sums[:, :, column] @ ones)
+
+        def of_all(some: Moments) -> Array:
+            sums = some.sums.reshape(len(some), -1)
+            return to_digits(sums @ np.random.default_rng(0).random(sums.shape[1]))
 
         if isinstance(moments, MomentsInShards):
-            per_task, squares = moments.rows_of_tasks(), moments.of_tasks(of_rewards)
+            per_task = moments.rows_of_tasks()
+            squares, combined = moments.of_tasks(of_rewards), moments.of_tasks(of_all)
             units = moments.observed_units
         else:
-            per_task, squares = moments.rows @ ones, of_rewards(moments)
+            per_task, squares, combined = moments.rows @ ones, of_rewards(moments), of_all(moments)
             units = int(np.count_nonzero(moments.rows))
         seen = np.flatnonzero(per_task)
-        order = seen[np.lexsort((squares[seen], per_task[seen]))]
+        order = seen[np.lexsort((combined[seen], squares[seen], per_task[seen]))]
         return cls(moments, units, order)
 
     def part(self, units: int) -> AnyMoments:
@@ -215,6 +221,12 @@ class TasksInOrder(NamedTuple):
         t = self.rows.size
         count = max(int(t * units / self.units), 1)
         return self.moments.at(np.sort(self.rows[((np.arange(count) + 0.5) * t / count).astype(np.int64)]))
+
+
+def to_digits(values: Array) -> Array:
+    """Return values (n,) to 30 binary digits, so that those that are equal but for rounding are equal."""
+    digits, exponent = np.frexp(values)
+    return np.asarray(np.ldexp(np.round(np.ldexp(digits, _DIGITS)), exponent - _DIGITS))
 
 
 def part_of_tasks(moments: AnyMoments, units: int) -> AnyMoments:
