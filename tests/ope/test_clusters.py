@@ -134,3 +134,64 @@ def test_bounds_for_independent_rows_are_withheld() -> None:
 def test_sums_of_clusters_of_two_parts_do_not_add() -> None:
     with pytest.raises(MismatchError, match="a cluster may have rows in both"):
         _ = summed(a_log()) + summed(a_log())
+
+
+def test_clusters_of_a_task_that_depend_on_each_other_are_one_unit() -> None:
+    log = a_log()
+    clusters = np.random.default_rng(2).permutation(log["cluster"].max() + 1) % 3 == 0
+    dependent = clusters[log["cluster"]] & (np.arange(600) % 2 == 0)  # one row is enough
+    reward = log["reward"]
+    sums = OffPolicySums(reward.min(), reward.max(), reward.size)
+    for rows in np.array_split(np.arange(600), 3):
+        columns = [log[name][rows] for name in ("task", "reward", "p", "target", "q", "v")]
+        sums.add(*columns, cluster=log["cluster"][rows], dependent=dependent[rows])
+    moments = sums.moments()
+    marked = np.bincount(log["cluster"], dependent)[log["cluster"]] > 0
+    unit = np.unique(np.where(marked, -1 - log["task"], log["cluster"]), return_inverse=True)[1]
+    w = log["target"] / log["p"]
+    row = log["v"] + w * (log["reward"] - log["q"]) - log["reward"]
+    total, size = np.bincount(unit, row - row.mean()), np.bincount(unit).astype(float)
+    expected = np.sqrt((total**2).sum() * size.size / (size.size - 1)) / row.size
+    estimate = next(value for value in values(moments, rng=np.random.default_rng(0)) if value.name == "DR")
+    assert estimate.gain_se == pytest.approx(expected, rel=1e-9)
+    assert estimate.ess == pytest.approx(effective_rows(summed(log)))  # that of clusters
+    sample = Sample(
+        moments.sums,
+        moments.independent.squares,
+        moments.groups,
+        np.random.default_rng(0),
+        moments.independent,
+    )
+    assert sample._effective == pytest.approx(size.sum() ** 2 / (size**2).sum())
+
+
+@pytest.mark.slow
+def test_intervals_of_cross_fitted_policies_hold_with_few_tasks() -> None:
+    """Policies of two actions by task, learned without a fold; gains and sessions as those of a small log."""
+    tasks, sessions, folds, runs = 8, 12, 5, 300
+    held, task = {"clusters": 0, "joined": 0}, np.repeat(np.arange(tasks), sessions)
+    for run in range(runs):
+        rng = np.random.default_rng(run)
+        gain, action = 0.3 * rng.standard_normal(tasks), rng.integers(2, size=task.size)
+        reward = action * gain[task] + rng.standard_normal(task.size)
+        fold = rng.permutation(task.size) % folds
+        chosen = np.array(
+            [np.bincount(task, (fold != k) * (2 * action - 1) * reward, tasks) > 0 for k in range(folds)]
+        ).astype(np.int64)
+        target = (chosen[fold, task] == action).astype(float)
+        true = float((chosen * gain).mean(axis=1).mean() - gain.mean() / 2)
+        dependent = (chosen != chosen[0]).any(axis=0)[task]
+        zeros = np.zeros(task.size)
+        for name, mask in (("clusters", None), ("joined", dependent)):
+            sums = OffPolicySums(reward.min(), reward.max(), reward.size)
+            sums.add(
+                task, reward, np.full(task.size, 0.5), target, zeros, zeros,
+                cluster=np.arange(task.size), dependent=mask,
+            )  # fmt: skip
+            moments = sums.moments()
+            units = moments.independent
+            sample = Sample(moments.sums, units.squares, moments.groups, rng, units)
+            interval = sample.interval(ratios(moments, "IPS").minus(incumbent(moments)), 0.95)
+            held[name] += interval.low <= true <= interval.high
+    assert held["joined"] >= 0.92 * runs
+    assert held["clusters"] <= 0.91 * runs

@@ -67,7 +67,7 @@ from hieropo.moments.clusters import drawn_by_cluster
 from hieropo.moments.statistics import Moments
 from hieropo.ope.off_policy import OffPolicyMoments, OffPolicySums
 from hieropo.ope.shrinkage import shrink
-from hieropo.ope.value_estimates import ValueEstimate, bernstein, task_gains, values
+from hieropo.ope.value_estimates import ValueEstimate, bernstein, many_tasks, task_gains, values
 from hieropo.passes.rejection import settle
 from hieropo.policies.gating import GatedPolicy
 from hieropo.policies.lower_bound import LCBPolicy
@@ -202,8 +202,9 @@ def evaluate(
         comparing = _comparing(subject, options, named, first, sampler.sample(), fitted)
         fitted = replace(fitted, rests=())  # free the sums of all tasks
         weighing = Weighing(
-            terms, propensities.of, judges, options.seed, fitted.missing, sums.shift, comparing
-        )
+            terms, propensities.of, judges, options.seed, fitted.missing, sums.shift, comparing,
+            few_tasks=not many_tasks(first.weight),
+        )  # fmt: skip
         readers.append(weighing)
     judge(batches(), subject.policy, first.keys, readers)
 

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hieropo._utils.arrays import Array
+from hieropo._utils.arrays import Array, Mask
 from hieropo._utils.packed import packed_size, unpack
 from hieropo._utils.ties import ROUNDING
 from hieropo.errors import InputError, LogError, MismatchError
@@ -71,6 +71,9 @@ class OffPolicyMoments:
     clusters : Clustered or None
         Sums of z over clusters, where rows form these. Squares and effective sizes are then those of clusters. Sums of
         parts of a log do not add, as a cluster may have rows in both.
+    dependent : (C,) bool array or None
+        Mask of the sums of clusters that depend on other clusters of their task, since the policies of the folds differ
+        in a row of them; None where rows form no clusters, or one spans tasks.
     """
 
     moments: Moments
@@ -85,6 +88,7 @@ class OffPolicyMoments:
     groups: Array
     floor: "Floor"
     clusters: Clustered | None = None
+    dependent: Mask | None = None
 
     @cached_property
     def names(self) -> dict[str, int]:
@@ -115,6 +119,18 @@ class OffPolicyMoments:
         if self.clusters is not None:
             return self.clusters.squares
         return np.asarray(unpack(self.moments.sums.sum(axis=0), self.size))
+
+    @cached_property
+    def independent(self) -> Clustered | None:
+        """Clusters, those of a task that depend on each other as one; None where rows form no clusters."""
+        if self.clusters is None or self.dependent is None or not self.dependent.any():
+            return self.clusters
+        unit, sums, some = self.clusters.unit, self.clusters.sums, self.dependent
+        units, joined = np.unique(unit[some], return_inverse=True)
+        of_units = np.zeros((units.size, sums.shape[1]))
+        np.add.at(of_units, joined.reshape(-1), sums[some])
+        both = np.concatenate([sums[~some], of_units])
+        return Clustered(np.append(unit[~some], units), np.arange(len(both)), both)
 
     @property
     def rows(self) -> float:
@@ -223,6 +239,7 @@ class OffPolicySums:
     _predicted: bool = field(init=False, repr=False, default=False)
     _floor: Floor = field(init=False, repr=False, default=Floor())
     _clusters: ClusterTotals | None = field(init=False, repr=False, default=None)
+    _dependent: ClusterTotals = field(init=False, repr=False, default_factory=lambda: ClusterTotals(1))
 
     def __post_init__(self) -> None:
         if not (np.isfinite([self.low, self.high]).all() and self.low <= self.high):
@@ -251,6 +268,7 @@ class OffPolicySums:
         weight: ArrayLike | None = None,
         sampling_weight: ArrayLike | None = None,
         cluster: Ids | None = None,
+        dependent: Mask | None = None,
     ) -> None:
         """Add a batch of n rows.
 
@@ -271,6 +289,8 @@ class OffPolicySums:
             1 / P(the row was kept), above 0; only with ``sampled``, where the default is 1.
         cluster : (n,) ids, optional
             Of all batches or of none; ``task`` then has numbers.
+        dependent : (n,) bool array, optional
+            Mask of the rows whose target depends on other rows of their task; default none. For clusters only.
 
         Raises
         ------
@@ -315,6 +335,9 @@ class OffPolicySums:
             np.ones(r.size) if weight is None else np.asarray(weight, dtype=np.float64)
         )  # add() above has checked them
         self._group(z if weight is None else z * counts[:, None], task, cluster)
+        if cluster is not None:
+            mask = np.zeros(r.size) if dependent is None else np.asarray(dependent, dtype=np.float64)
+            self._dependent.add(task, cluster, mask[:, None])
         taken = (w > 0) & (counts > 0)
         self._top = _largest(self._top, w[taken] * counts[taken])
         self._floor += Floor.of(p, counts)
@@ -350,13 +373,15 @@ class OffPolicySums:
 
     def moments(self) -> OffPolicyMoments:
         """Return the sums of all batches so far."""
-        moments, clusters = self._total.moments(), None
+        moments, clusters, dependent = self._total.moments(), None, None
         if self._clusters is not None:
             clusters = self._clusters.sums()
+            if not clusters.spans_units:
+                dependent = self._dependent.sums().sums[:, 0] > 0.0
             clusters = replace(clusters, unit=np.asarray(moments.keys.require(clusters.unit)))
         return OffPolicyMoments(
             moments, self.switch, self.shrink, self.smoothing, self.low, self.high,
-            self._predicted, self.sampled, self._top.copy(), self._groups.copy(), self._floor, clusters,
+            self._predicted, self.sampled, self._top.copy(), self._groups.copy(), self._floor, clusters, dependent,
         )  # fmt: skip
 
 

@@ -94,7 +94,9 @@ class Sample:
     """Sums of rows that give variances and intervals of statistics.
 
     Tasks are taken as independent where their effective number (sum n_s)^2 / sum n_s^2 is 30 or more. Otherwise rows
-    are, or clusters of rows where these are known; intervals then hold for these tasks alone.
+    are, or clusters of rows where these are known; intervals then hold for these tasks alone. Where policies are
+    cross-fitted, rows of two folds depend on each other if they move the policy of the other's fold. Errors by tasks
+    contain this. Of few tasks, the clusters in which the policies of the folds differ are one unit for each task.
 
     Where tasks are many and clusters span them, as days do, rows of one task and rows of one cluster depend on each
     other. The variance is then that by tasks plus that by clusters less that by both together, and no less than
@@ -134,7 +136,7 @@ class Sample:
     @property
     def by(self) -> str:
         """The units that are taken as independent: "tasks", "clusters", "rows" or "tasks and clusters"."""
-        many = reaches(self.effective_tasks, FEW_TASKS)
+        many = many_tasks(self.tasks[:, -1])
         if self.clusters is None:
             return "tasks" if many else "rows"
         if not many:
@@ -236,6 +238,11 @@ class Sample:
         if b < _FEW_GROUPS:
             return np.zeros((0, b))
         return self.rng.multinomial(b, np.full(b, 1 / b), size=_DRAWS).astype(np.float64)
+
+
+def many_tasks(rows: Array) -> bool:
+    """Return True where tasks of so many rows (m,) are enough to be taken as the independent units."""
+    return reaches(_effective_count(rows), FEW_TASKS)
 
 
 def _one_way(sums: Array, g: Array) -> float:
@@ -391,7 +398,9 @@ def values(
     """
     if moments.rows <= 0:
         raise InputError("There are no rows to estimate from. Is the log empty, or are all weights 0?")
-    sample = Sample(moments.sums, moments.squares, moments.groups, rng, moments.clusters)
+    clusters = moments.independent
+    squares = moments.squares if clusters is None else clusters.squares
+    sample = Sample(moments.sums, squares, moments.groups, rng, clusters)
     names = NAMES[:5] if moments.predicted else NAMES[:2]
     estimates = [_estimate(moments, name, sample, level) for name in names]
     if moments.predicted:

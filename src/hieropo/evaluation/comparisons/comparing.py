@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hieropo._utils.arrays import Array, Codes
+from hieropo._utils.arrays import Array, Codes, Mask
 from hieropo._utils.brief import brief
 from hieropo._utils.packed import packed_size, unpack
 from hieropo._utils.text import Report
@@ -192,6 +192,9 @@ class Weighing:
         Takes the features of the judges' actions less those of the policy's, in rows in which they differ.
     comparing : Comparing, optional
         Takes the same rows for other policies.
+    few_tasks : bool
+        True where clusters are the independent units. Clusters of a task whose rows are judged otherwise without
+        another fold depend on each other, and are marked.
     """
 
     def __init__(
@@ -203,7 +206,10 @@ class Weighing:
         missing: Sequence[int],
         shift: ActionFeatures | None = None,
         comparing: Comparing | None = None,
+        *,
+        few_tasks: bool = False,
     ) -> None:
+        self._few_tasks = few_tasks
         self._sums, self._propensity, self._judges, self._seed = sums, propensity, judges, seed
         self._missing, self._tasks_of_missing = missing, np.zeros(0, dtype=np.int64)
         self._shift, self._comparing = shift, comparing
@@ -252,7 +258,17 @@ class Weighing:
             batch.weight,
             batch.sampling_weight,
             batch.cluster,
+            self._dependent(rows, index) if self._few_tasks and batch.cluster is not None else None,
         )
+
+    def _dependent(self, rows: Rows, index: Codes) -> Mask | None:
+        """Return the mask of the rows (n,) in which a judge does not choose ``index`` (n,); None with one judge."""
+        if len(self._judges) < 2:
+            return None
+        differs = np.zeros(index.size, dtype=np.bool_)
+        for judge in self._judges:
+            differs |= judge.choose(rows.batch.task, rows.batch.context, rows.mask) != index
+        return differs & ~rows.kept
 
     def rows_of_missing(self, tasks: int) -> Codes:
         """Return the rows of each task (m,) in which the policy takes an action that the judges lack."""
