@@ -312,6 +312,22 @@ def test_the_part_of_the_tasks_does_not_hang_on_their_order() -> None:
     assert part_of_tasks(log.moments(), 10_000).n_rows == log.task.size
 
 
+def test_tasks_whose_rewards_have_equal_squares_are_sorted_whatever_their_order() -> None:
+    rng = np.random.default_rng(0)
+    features, parts = indicator(["a", "b"]), []
+    task, action = np.repeat(np.arange(200), 6), rng.integers(2, size=1200)
+    reward = rng.integers(2, size=1200).astype(float)  # tasks with as many ones have equal squares
+    for order in (np.arange(200), rng.permutation(200)):
+        rows = np.argsort(order[task], kind="stable")
+        sums = UnitAccumulator(features)
+        sums.add(
+            np.array([f"t{number}" for number in task[rows]]), action[rows], np.zeros((1200, 0)), reward[rows]
+        )
+        part = part_of_tasks(sums.moments(), 60)
+        parts.append(part.sums.sum(axis=0))
+    np.testing.assert_allclose(parts[0], parts[1], rtol=1e-12)
+
+
 def test_a_reward_of_another_unit_or_offset_changes_no_probability() -> None:
     log = world(2, 8, 12, (0.3, 0.5, 0.3))
     one = integrated(log.moments())
