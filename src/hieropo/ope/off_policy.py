@@ -73,7 +73,7 @@ class OffPolicyMoments:
         parts of a log do not add, as a cluster may have rows in both.
     dependent : (C,) bool array or None
         Mask of the sums of clusters that depend on other clusters of their task, since the policies of the folds differ
-        in a row of them; None where rows form no clusters, or one spans tasks.
+        in a row of them; None where it is not known, or a cluster spans tasks.
     """
 
     moments: Moments
@@ -239,7 +239,7 @@ class OffPolicySums:
     _predicted: bool = field(init=False, repr=False, default=False)
     _floor: Floor = field(init=False, repr=False, default=Floor())
     _clusters: ClusterTotals | None = field(init=False, repr=False, default=None)
-    _dependent: ClusterTotals = field(init=False, repr=False, default_factory=lambda: ClusterTotals(1))
+    _dependent: ClusterTotals | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         if not (np.isfinite([self.low, self.high]).all() and self.low <= self.high):
@@ -290,7 +290,8 @@ class OffPolicySums:
         cluster : (n,) ids, optional
             Of all batches or of none; ``task`` then has numbers.
         dependent : (n,) bool array, optional
-            Mask of the rows whose target depends on other rows of their task; default none. For clusters only.
+            Mask of the rows whose target depends on other rows of their task; default none. For clusters only, of all
+            batches or of none.
 
         Raises
         ------
@@ -335,9 +336,9 @@ class OffPolicySums:
             np.ones(r.size) if weight is None else np.asarray(weight, dtype=np.float64)
         )  # add() above has checked them
         self._group(z if weight is None else z * counts[:, None], task, cluster)
-        if cluster is not None:
-            mask = np.zeros(r.size) if dependent is None else np.asarray(dependent, dtype=np.float64)
-            self._dependent.add(task, cluster, mask[:, None])
+        if cluster is not None and dependent is not None:
+            self._dependent = self._dependent or ClusterTotals(1)
+            self._dependent.add(task, cluster, np.asarray(dependent, dtype=np.float64)[:, None])
         taken = (w > 0) & (counts > 0)
         self._top = _largest(self._top, w[taken] * counts[taken])
         self._floor += Floor.of(p, counts)
@@ -376,7 +377,7 @@ class OffPolicySums:
         moments, clusters, dependent = self._total.moments(), None, None
         if self._clusters is not None:
             clusters = self._clusters.sums()
-            if not clusters.spans_units:
+            if self._dependent is not None and not clusters.spans_units:
                 dependent = self._dependent.sums().sums[:, 0] > 0.0
             clusters = replace(clusters, unit=np.asarray(moments.keys.require(clusters.unit)))
         return OffPolicyMoments(
