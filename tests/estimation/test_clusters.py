@@ -7,7 +7,7 @@ import pytest
 from cluster_tables import sums_of
 
 from hieropo import indicator
-from hieropo.estimation.clusters import learn_correlations
+from hieropo.estimation.clusters import between_clusters, learn_correlations
 from hieropo.rows.batches import Batch, Roles
 
 
@@ -43,3 +43,32 @@ def test_the_tasks_that_are_learned_from_do_not_depend_on_the_order_of_rows() ->
     assert len(first) == 200
     for moments in (second, third):
         assert moments.select(first.tasks).allclose(first)
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.4])
+def test_clusters_of_one_unit_tell_where_the_search_starts(rho: float) -> None:
+    rng = np.random.default_rng(3)
+    cluster = np.repeat(np.arange(4_000), rng.integers(1, 6, size=4_000))
+    task, action = cluster // 20, rng.integers(2, size=4_000)[cluster]
+    mean = rng.normal(size=(200, 2))  # of each task and action, which does not matter
+    reward = 7.0 + mean[task, action] + np.sqrt(rho) * rng.normal(size=4_000)[cluster]
+    reward += np.sqrt(1.0 - rho) * rng.normal(size=cluster.size)
+    batch = Batch(
+        task=task, action=np.array(["a", "b"])[action].astype(object), reward=reward,
+        context=np.zeros((cluster.size, 0)), cluster=cluster,
+        roles=Roles("task", "action", "reward", cluster="cluster"),
+    )  # fmt: skip
+    found, certain = between_clusters(*sums_of(batch, indicator(["a", "b"])))
+    unit = 2 * task + action
+    means = [reward[cluster == c].mean() for c in range(4_000)]
+    about = reward - np.array(means)[cluster]
+    within = (about**2).sum() / (cluster.size - 4_000)
+    of_unit = np.array([reward[unit == u].mean() for u in range(400)])[unit]
+    seen = np.unique(unit).size
+    between = ((np.array(means)[cluster] - of_unit) ** 2).sum() / (4_000 - seen)
+    sizes = sum((np.bincount(cluster[unit == u]) ** 2).sum() / (unit == u).sum() for u in np.unique(unit))
+    size = (cluster.size - sizes) / (4_000 - seen)
+    shared = (between - within) / size
+    assert found == pytest.approx(max(shared / (shared + within), 0.0), abs=1e-9)
+    assert found == pytest.approx(rho, abs=0.03)
+    assert certain == (rho > 0.0)

@@ -11,9 +11,10 @@ over the posterior of theta_s under the rho so far. The next rho_a maximises the
     v(rho) = [W_a / (1 - rho) + sum_c B_c / (1 - rho + n_c rho)] / N_a
 
 for N_a rows in C_a clusters. Actions share strength: rho_a is drawn to the common rho, which maximises the sum over
-actions, by a normal density of standard deviation 0.15. The hierarchy is learned anew for each rho. All rho are 0 where
-twice the log evidence with them is not log C above that without, for C clusters (the criterion of Schwarz); and where
-moments are kept per action, and actions were drawn for each row, not for each cluster.
+actions, by a normal density of standard deviation 0.15. The hierarchy is learned anew for each rho. The search starts
+at the rho that clusters of one unit tell by an analysis of variance, and its steps are extrapolated by secants. All rho
+are 0 where twice the log evidence with them is not log C above that without, for C clusters (the criterion of Schwarz);
+and where moments are kept per action, and actions were drawn for each row, not for each cluster.
 
 The crossed prior integrates rho instead where it can (:mod:`crossed.correlation`), around the mode that is found here.
 
@@ -30,7 +31,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from hieropo._utils.arrays import Array, Codes
-from hieropo._utils.packed import triangle
+from hieropo._utils.packed import packed_size, triangle
 from hieropo._utils.progress import say
 from hieropo.moments.clusters import ClusterSums, correlated
 from hieropo.moments.statistics import Moments
@@ -40,8 +41,10 @@ _LARGEST = 0.99  # correlation
 _SPREAD = 0.15  # standard deviation of the correlations of actions around the common one
 _ENOUGH = 0.002  # change of every correlation at which the search ends
 _MOST_STEPS = 25
+_SLOWEST = 0.2  # share of the distance to the mode that a step of EM is taken for at least
 _FEWEST_TASKS, _CLUSTERS = 200, 10_000  # of the part that is learned from
-_PILOT = 2_000  # clusters of the part at which the search starts
+_LEAST_FREE = 20.0  # degrees of freedom between and within clusters from which these tell where to start
+_CERTAIN = 12.0  # standard errors of log(B / W) from which there is a correlation
 
 
 def learn_correlations(
@@ -65,14 +68,15 @@ def learn_correlations(
         moments, clusters = _part(moments, clusters, _CLUSTERS)
     if (clusters.size <= 1.0).all() or (moments.per_action and not clusters.drawn_once):
         return np.zeros(moments.n_actions)
-    start = None
-    if in_parts:
-        pilot = _part(moments, clusters, _PILOT)
-        if 2 * len(pilot[0]) <= len(moments):
-            start = search_correlations(*pilot, learn).rho
-    found = search_correlations(moments, clusters, learn, start)
-    gain = 2.0 * (learn(correlated(moments, clusters, found.rho)).log_evidence - found.without)
-    return found.rho if gain > np.log(clusters.size.size) else np.zeros_like(found.rho)
+    found = search_correlations(moments, clusters, learn)
+    if np.isnan(found.without):
+        found = found._replace(without=learn(moments).log_evidence)
+    return found.rho if _gain(found) > np.log(clusters.size.size) else np.zeros_like(found.rho)
+
+
+def _gain(found: "Found") -> float:
+    """Return twice the gain of log evidence at the last correlations of a search, which are near the mode."""
+    return 2.0 * float(found.posterior.log_evidence - found.without)
 
 
 def _part(moments: Moments, clusters: ClusterSums, most: int) -> tuple[Moments, ClusterSums]:
@@ -86,24 +90,23 @@ def _part(moments: Moments, clusters: ClusterSums, most: int) -> tuple[Moments, 
 
 
 class Found(NamedTuple):
-    """Correlations (K,) at their mode, the last posterior of the search, and the log evidence without correlation."""
+    """Correlations (K,) at their mode, the last posterior of the search, and the log evidence without correlation.
+
+    The last is NaN where the search did not start there, and -inf where clusters certainly differ.
+    """
 
     rho: Array
     posterior: Any
     without: float
 
 
-def search_correlations(
-    moments: Moments, clusters: ClusterSums, learn: Callable[[Moments], Any], start: Array | None = None
-) -> Found:
+def search_correlations(moments: Moments, clusters: ClusterSums, learn: Callable[[Moments], Any]) -> Found:
     """Return the correlations at the mode of the expected log density, by EM; as :func:`learn_correlations`.
 
-    ``start`` (K,) are those of a part of the tasks.
+    The search starts at those that clusters of one unit tell without a hierarchy.
     """
-    rho = np.zeros(moments.n_actions) if start is None else start
-    step_before, without = None, 0.0
-    if rho.any():
-        without = learn(moments).log_evidence
+    rho, certain = between_clusters(moments, clusters)
+    before, without = None, -np.inf if certain else np.nan
     for step in range(_MOST_STEPS):
         say(f"Learning the correlation of rewards within clusters, step {step + 1} ...")
         posterior = learn(correlated(moments, clusters, rho))
@@ -117,14 +120,43 @@ def search_correlations(
         change = new - rho
         if np.abs(change).max() < _ENOUGH:
             break
-        if step_before is not None:  # Aitken's extrapolation: the changes of EM shrink by a constant factor
-            ratio = np.clip(
-                np.divide(change, step_before, out=np.zeros_like(change), where=step_before != 0), 0.0, 0.8
-            )
-            rho, step_before = np.clip(new + change * ratio / (1.0 - ratio), 0.0, _LARGEST), None
-        else:
-            rho, step_before = new, change
+        remaining = np.ones_like(rho)  # share of the distance to the mode that a step of EM takes
+        if before is not None:
+            moved, less = rho - before[0], before[1] - change
+            remaining = np.clip(np.divide(less, moved, out=remaining, where=moved != 0), _SLOWEST, 1.0)
+        before = rho, change
+        rho = np.clip(rho + change / remaining, 0.0, _LARGEST)
     return Found(new, posterior, without)
+
+
+def between_clusters(moments: Moments, clusters: ClusterSums) -> tuple[Array, bool]:
+    """Return a correlation for all rows (K,) from clusters of the same unit, and True where there certainly is one.
+
+    Of N rows in C clusters in U units, the mean rewards of clusters about those of their unit have the mean square B,
+    and rows about their cluster W, of expectation
+
+        E W = s^2 (1 - rho)      E B = E W + n s^2 rho      n = (N - sum_u sum_c n_c^2 / N_u) / (C - U)
+
+    where features are constant. Else rho is too large, and nothing is certain; a search starts there. B / W has the F
+    distribution where rho is 0: log(B / W) is then about normal, of variance 2 / (C - U) + 2 / (N - C).
+    """
+    p, n, unit = moments.unit_dim, clusters.size, clusters.unit
+    reward, K = clusters.sums[:, p], moments.n_actions
+    rows, count = np.bincount(unit, n), np.bincount(unit)
+    rows, seen = np.maximum(rows, np.finfo(np.float64).tiny), np.count_nonzero(count)
+    square = float(moments.unit_sums[:, packed_size(p + 1) - 1].sum())
+    of_clusters = float((reward**2 / n).sum())
+    free, within = float(n.size - seen), float(n.sum() - n.size)
+    if free < _LEAST_FREE or within < _LEAST_FREE:
+        return np.zeros(K), False
+    B = (of_clusters - float((np.bincount(unit, reward) ** 2 / rows).sum())) / free
+    W = (square - of_clusters) / within
+    size = (float(n.sum()) - float((np.bincount(unit, n**2) / rows).sum())) / free
+    if not B > W > 0.0:
+        return np.zeros(K), False
+    shared = (B - W) / size
+    certain = np.log(B / W) > _CERTAIN * np.sqrt(2.0 / free + 2.0 / within)
+    return np.full(K, min(shared / (shared + W), _LARGEST)), bool(certain) and p == 1
 
 
 def tasks_to_learn_from(tasks: int, sums: int, most: int = _CLUSTERS) -> int:
