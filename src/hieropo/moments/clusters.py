@@ -22,6 +22,7 @@ Source: Searle, Casella and McCulloch, Variance Components, 1992, section 3.3.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import lgamma
 from typing import Any, Self
 
 import numpy as np
@@ -475,13 +476,17 @@ def _expected_alike(stratum: Codes, action: Codes, cluster: Codes, rows: Array, 
 
 def _log_share(n: Array, stratum: Codes, of_action: Array) -> Array:
     """Return log of (N_sa)_n / (N_s)_n (u, K) for n (u,) rows of strata (u,), -inf where n is above N_sa."""
-    from scipy.special import gammaln
-
     having, all_rows = of_action[stratum], of_action.sum(axis=1)[stratum]
     rest = having - n[:, None]
-    log_share = gammaln(having + 1.0) - gammaln(np.maximum(rest, 0.0) + 1.0)
-    log_share -= (gammaln(all_rows + 1.0) - gammaln(all_rows - n + 1.0))[:, None]
+    log_share = _log_factorial(having) - _log_factorial(np.maximum(rest, 0.0))
+    log_share -= (_log_factorial(all_rows) - _log_factorial(all_rows - n))[:, None]
     return np.where(rest >= 0.0, log_share, -np.inf)
+
+
+def _log_factorial(n: Array) -> Array:
+    """Return log n! of numbers of any shape, of which many are equal."""
+    numbers, place = np.unique(n, return_inverse=True)
+    return np.array([lgamma(number + 1.0) for number in numbers.tolist()])[place.reshape(n.shape)]
 
 
 def correlated(moments: Moments, clusters: ClusterSums, correlation: Array) -> Moments:
