@@ -91,6 +91,21 @@ def test_shares_add_to_means_and_coefficients_to_the_mean_of_the_choice() -> Non
         assert one.share == pytest.approx(split.tasks[0, one.task], rel=1e-9)
 
 
+def test_shares_add_to_means_where_tasks_have_different_spreads() -> None:
+    rng = np.random.default_rng(0)
+    store, offer = np.repeat(np.arange(30), 25), rng.integers(0, 3, 750)
+    effects = np.where(np.arange(30) < 2, 4.0, 0.15)[:, None] * rng.normal(size=(30, 3)) + 50.0
+    rows = pa.table({"store": store, "offer": offer, "profit": effects[store, offer] + rng.normal(size=750)})
+    fitted = HierOPO(logging="random").fit(rows, task="store", action="offer", reward="profit")
+    assert fitted.hierarchy_.mixed_spreads
+    for task in (0, 1, 17):
+        found = fitted.explain(task)
+        assert found.lead is not None
+        for shares in (found.mean, found.lead, *found.coefficients):
+            assert shares.prior == 0.0
+            assert shares.own + shares.others == pytest.approx(shares.mean, rel=1e-7, abs=1e-7)
+
+
 def gift() -> Any:
     features = learner().features_
     return features.candidates(np.array([[4.0]]))[0][list(features.actions or ()).index("gift")]

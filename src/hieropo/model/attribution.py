@@ -7,7 +7,9 @@ over the rows of task z and C_sz = cov(theta_s, theta_z | log),
 
 where the first term is the share of the prior, z = s that of the task's own rows, and z != s that of another task
 (C_ss = Sigma~_s + M_s Sigma-bar M_s', C_sz = M_s Sigma-bar M_z' with two levels). Under a mixture of hierarchies each
-share is the mean of those of its parts, by their weights, which are taken as given.
+share is the mean of those of its parts, by their weights, which are taken as given. Where tasks have unknown labels,
+their spreads or kinds, C_sz is E[cov(theta_s, theta_z | log, labels)]: by the law of total expectation the posterior
+mean is the mean over labels of means that are linear in the rewards, so that these shares add to it.
 
 Without the rows of task z, whose information is G_z = R'R and whose score is q_z = B_z - G_z theta-hat_z = R'x,
 

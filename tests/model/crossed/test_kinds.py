@@ -11,6 +11,7 @@ from reference.labels import Array, Enumerated
 from hieropo._utils.packed import packed_size
 from hieropo.errors import InputError, MismatchError
 from hieropo.evaluation.by_posterior.value_distributions import total, value_distributions
+from hieropo.model.attribution import attribution
 from hieropo.model.crossed.described import condition_units
 from hieropo.model.crossed.hierarchy import CrossedHierarchy, Kinds, Spreads
 from hieropo.model.crossed.kinds import KindPosterior, flat_prior, kinds_basis, terms_of_kinds
@@ -100,6 +101,19 @@ def test_sums_over_tasks_and_probabilities_of_harm_are_those_of_the_enumeration(
     variances = np.einsum("ksi,jsisl,ksl->kjs", vectors, truth.covs, vectors)
     below = np.einsum("j,kjs->ks", truth.weights, ndtr(-means / np.sqrt(variances)))
     np.testing.assert_allclose(values.below, below, atol=0.03)
+
+
+def test_shares_of_tasks_are_those_of_the_enumeration_and_add_to_the_mean() -> None:
+    log = problem(seed=2)
+    truth, posterior = enumerated(log), posterior_of(log)
+    m, d = log.n_tasks, posterior.dim
+    scores = posterior.moments.scores(slice(0, m), np.zeros(d), posterior.noise_variances)
+    shares = np.einsum("sizj,zj->siz", np.tensordot(truth.weights, truth.covs, 1), scores)
+    for s in range(m):
+        split = attribution(posterior, s, np.eye(d))
+        np.testing.assert_allclose((split.tasks - shares[s]) / sds(truth)[s][:, None], 0, atol=1e-4)
+        np.testing.assert_allclose(split.tasks.sum(axis=1), split.means, atol=1e-7)
+        assert not split.prior.any()
 
 
 @pytest.mark.parametrize("p", [1, 2])

@@ -102,16 +102,41 @@ def test_sums_over_tasks_and_probabilities_of_harm_are_those_of_the_enumeration(
     assert np.abs(single - below).max() > 0.02  # the mixture is no Gaussian of its mean and sd
 
 
-def test_shares_of_prior_and_rows_add_to_the_mean_given_the_scales() -> None:
-    posterior = posterior_of(problem(6, 3, 1, 90, 9))
-    vectors = np.array([[1.0, -1.0, 0.0], [0.0, 1.0, 0.0]])
-    split = attribution(posterior, 2, vectors)
-    np.testing.assert_allclose(split.means, vectors @ posterior.joint(np.array([2]))[0][0])
-    np.testing.assert_allclose(split.prior + split.tasks.sum(axis=1), split.means, atol=1e-10)
-    assert np.abs(split.prior).max() < 0.05
-    means, covs = without_tasks(posterior, 2, vectors, np.array([2, 4]))
+@pytest.mark.parametrize(("m", "p", "n", "seed"), [(6, 1, 90, 2), (6, 1, 90, 9), (5, 2, 80, 2)])
+def test_shares_of_tasks_are_those_of_the_enumeration_and_add_to_the_mean(
+    m: int, p: int, n: int, seed: int
+) -> None:
+    log = problem(m, 3, p, n, seed)
+    truth, posterior = enumerated(log), posterior_of(log)
+    d = posterior.dim
+    scores = posterior.moments.scores(slice(0, m), np.zeros(d), posterior.noise_variances)
+    shares = np.einsum("sizj,zj->siz", np.tensordot(truth.weights, truth.covs, 1), scores)
+    np.testing.assert_allclose(shares.sum(axis=2), truth.mean, atol=1e-10)  # the law of total expectation
+    split = [attribution(posterior, s, np.eye(d)) for s in range(m)]
+    got = np.stack([one.tasks for one in split])
+    np.testing.assert_allclose((got - shares) / sds(truth)[:, :, None], 0, atol=0.02)
+    np.testing.assert_allclose(got.sum(axis=2), np.stack([one.means for one in split]), atol=1e-7)
+    assert not any(one.prior.any() for one in split)
+    means, covs = without_tasks(posterior, 2, np.eye(d), np.array([2, 4]))
     assert np.isfinite(means).all()
     assert (np.einsum("njj->nj", covs) > 0).all()
+
+
+def test_covariances_given_the_scales_are_those_of_the_enumeration_in_every_view() -> None:
+    log = problem(6, 3, 1, 90, 9)
+    truth, given = enumerated(log), posterior_of(log).central()
+    covs = np.tensordot(truth.weights, truth.covs, 1)
+    rows, units = np.arange(6), np.eye(3)
+    own = given.joint(rows)[1]
+    np.testing.assert_allclose(
+        np.sqrt(np.einsum("sii->si", own)), np.sqrt(np.einsum("sisi->si", covs)), rtol=0.01
+    )
+    _, within, shared = given.along(np.tile(units, (6, 1, 1)), slice(0, 6))
+    np.testing.assert_allclose(within + shared @ shared.swapaxes(1, 2), own, atol=1e-12)
+    across = np.stack([given.across(s, units, np.tile(units, (6, 1, 1)), slice(0, 6)) for s in range(6)])
+    np.testing.assert_allclose(across, across.transpose(2, 3, 0, 1), atol=1e-12)
+    assert np.linalg.eigvalsh(across.reshape(18, 18))[0] > 0
+    np.testing.assert_allclose(given.joint(np.array([-1]))[0], posterior_of(log).joint(np.array([-1]))[0])
 
 
 @pytest.mark.parametrize("p", [1, 2])

@@ -16,7 +16,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from hieropo._utils.arrays import Array, Codes, pieces
+from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.packed import pack, triangle
 from hieropo.errors import InputError
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
@@ -109,37 +109,40 @@ class LabelPosterior(OneHierarchy):
     @cached_property
     def _laws(self) -> list[TaskLaws]:
         """The laws of all tasks under each label."""
-        laws, C = [], self._root
+        laws = []
         for k in range(len(self.label_weights)):
-            inner = np.eye(len(C)) + C.T @ self._propagated.change[k] @ C
-            values, vectors = np.linalg.eigh((inner + inner.swapaxes(1, 2)) / 2)
-            roots = np.asarray(C @ ((vectors / np.sqrt(values)[:, None, :]) @ vectors.swapaxes(1, 2)))
-            above = self._above(
-                k,
-                np.concatenate([self._propagated.means[k], self._mean[None]]),
-                np.concatenate([roots, C[None]]),
-            )
+            means = np.concatenate([self._propagated.means[k], self._mean[None]])
+            above = self._above(k, means, self._root @ self._inner_roots[k])
             hierarchy, messages = self._messages(k)
             laws.append(TaskLaws(self.moments, hierarchy, messages, above, self._group))
         return laws
 
     def central(self) -> Self:
-        """Return this posterior given the probabilities of the labels, as if a task had shares of all.
+        """Return the law of the same means with covariances as if all labels were known, averaged over them.
 
-        Means are the same. Covariances leave out that the label of a task is unknown, so that they are no larger than
-        the information of its rows allows, and the means are nearly linear in the rewards: explanations need both.
+        By the law of total expectation theta-hat_s = E[theta-hat_s | labels] = sum_z E[C_sz] B_z with B_z the scores of
+        the rewards of z and C_sz = cov(theta_s, theta_z | log, labels), so that the means are linear in the rewards at
+        the probabilities that labels have. Explanations need that. E[C_sz] is that of :class:`_Expected`.
         """
         given = copy(self)
         given._given_labels = True
         return given
 
-    def prior_mean(self, row: int) -> Array:
-        """Return what the rewards, at the probabilities of the labels that they have, leave of the mean (d,)."""
-        vectors, rest = np.eye(self.dim), self.joint(np.array([row]))[0][0]
-        for some in pieces(len(self.moments), self.dim**2):
-            scores = self.moments.scores(some, np.zeros(self.dim), self.noise_variances)
-            rest = rest - self.across(row, vectors, scores[:, None], some)[:, :, 0].sum(axis=1)
-        return np.asarray(rest)
+    @cached_property
+    def _expected(self) -> "_Expected":
+        """What the labels leave of z in expectation; of each task with rows, last of a task without."""
+        return _Expected.of(
+            self._inner_roots, np.vstack([self._propagated.responsibilities, self.label_weights])
+        )
+
+    @cached_property
+    def _inner_roots(self) -> Array:
+        """Symmetric roots (n, t + 1, D, D) of (I + C'E_sk C)^-1; last those of a task without rows, I."""
+        C, n = self._root, len(self.label_weights)
+        inner = np.eye(len(C)) + C.T @ self._propagated.change @ C
+        values, vectors = np.linalg.eigh((inner + inner.swapaxes(2, 3)) / 2)
+        roots = (vectors / np.sqrt(values)[..., None, :]) @ vectors.swapaxes(2, 3)
+        return np.concatenate([roots, np.tile(np.eye(len(C)), (n, 1, 1, 1))], axis=1)
 
     def action(self, action: int) -> Gaussian:
         """Return the law of beta + alpha_a, averaged over labels, in R^p; errors as :meth:`CrossedPosterior.action`."""
@@ -175,8 +178,14 @@ class LabelPosterior(OneHierarchy):
         means, covs = (np.array(part) for part in zip(*(law.joint(rows) for law in self._laws), strict=True))
         mean = np.einsum("nk,kni->ni", weights, means)
         away = means - mean
-        cov = np.einsum("nk,knij->nij", weights, covs)
-        return mean, cov if self._given_labels else cov + np.einsum("nk,kni,knj->nij", weights, away, away)
+        if not self._given_labels:
+            cov = np.einsum("nk,knij->nij", weights, covs)
+            return mean, cov + np.einsum("nk,kni,knj->nij", weights, away, away)
+        roots = np.array([law.roots(rows) for law in self._laws])
+        below = self._expected.below(weights, roots, self._group[rows])
+        less = self._expected.mean[self._group[rows]] - self._expected.cov
+        cov = np.einsum("nk,knij->nij", weights, covs) - below @ less @ below.swapaxes(1, 2)
+        return mean, (cov + cov.swapaxes(1, 2)) / 2
 
     def table(self) -> PosteriorTable:
         """Return means and covariances of all units, each on its own."""
@@ -213,12 +222,15 @@ class LabelPosterior(OneHierarchy):
             np.array(parts) for parts in zip(*(law.along(vectors, part) for law in self._laws), strict=True)
         )
         mean = np.einsum("nk,knj->nj", weights, means)
+        if self._given_labels:
+            group = self._group[part]
+            below = self._expected.below(weights, shared, group)
+            other, common = shared - below @ self._inner_roots[:, group], below @ self._expected.root
+            return mean, np.einsum("nk,knij->nij", weights, within + other @ other.swapaxes(2, 3)), common
         common = np.einsum("nk,knjd->njd", weights, shared)
         away, other = means - mean, shared - common
         inside = np.einsum("nk,knij->nij", weights, within + other @ other.swapaxes(2, 3))
-        if not self._given_labels:
-            inside += np.einsum("nk,kni,knj->nij", weights, away, away)
-        return mean, inside, common
+        return mean, inside + np.einsum("nk,kni,knj->nij", weights, away, away), common
 
     def mixtures(self, vectors: Array, part: slice) -> Iterator[tuple[Array, Array, Array]]:
         """Yield, for each label, its probabilities (n,) and the means and variances (n, J) of v' theta_s.
@@ -252,6 +264,52 @@ class LabelPosterior(OneHierarchy):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.moments!r}, log evidence {self.log_evidence:.6g})"
+
+
+class _Expected(NamedTuple):
+    """Covariances of z given all labels, averaged over the labels, for t tasks with rows and one without.
+
+    With S_sk = cov(z | log, label k in s), Gamma^-1 = cov(z | log), S_s = sum_k r_sk S_sk, H_sk the coefficients of
+    theta_s about z and h_s = sum_k r_sk H_sk S_sk, a factor of expectation propagation has, at its fixed point, the
+    shift (I - S_z^-1 Gamma^-1) nu + S_z^-1 h_z'B_z, linear in the scores B_z of the rewards of its task. So the mean of
+    z and of each theta_s is linear in all scores, with the coefficients
+
+        N = Gamma + sum_z (S_z^-1 - Gamma)
+        E[C_sz] = h_s S_s^-1 N^-1 S_z^-1 h_z'  and  E[C_ss] = sum_k r_sk C_ssk - h_s (S_s^-1 - S_s^-1 N^-1 S_s^-1) h_s'
+
+    where C_ssk is the covariance of theta_s given its own label. Here z is C times numbers with covariance I.
+
+    Attributes
+    ----------
+    inner_roots : (n, t + 1, D, D) array
+        R_sk, S_sk = C R_sk^2 C'.
+    mean, inverse : (t + 1, D, D) array
+        Of R_sk^2 over labels, and its inverse.
+    cov, root : (D, D) array
+        Of N^-1 in place of S, and a root of it.
+    """
+
+    inner_roots: Array
+    mean: Array
+    inverse: Array
+    cov: Array
+    root: Array
+
+    @classmethod
+    def of(cls, inner_roots: Array, responsibilities: Array) -> Self:
+        """Average over the labels of each task (t + 1, n)."""
+        eye = np.eye(inner_roots.shape[-1])
+        mean = np.einsum("sk,ksij->sij", responsibilities, inner_roots @ inner_roots)
+        values, vectors = np.linalg.eigh(mean)
+        inverse = (vectors / values[:, None, :]) @ vectors.swapaxes(1, 2)
+        values, vectors = np.linalg.eigh(eye + (inverse[:-1] - eye).sum(axis=0))
+        root = vectors / np.sqrt(values)
+        return cls(inner_roots, mean, inverse, root @ root.T, root)
+
+    def below(self, weights: Array, roots: Array, group: Codes) -> Array:
+        """Return h_s S_s^-1 C (n, J, D) from roots H_sk C R_sk (n labels, n, J, D) of tasks of some groups (n,)."""
+        averaged = np.einsum("nk,knjd->njd", weights, roots @ self.inner_roots[:, group])
+        return np.asarray(averaged @ self.inverse[group])
 
 
 def _gaussian(mean: Array, root: Array) -> Gaussian:

@@ -332,6 +332,10 @@ class TaskLaws:
         covs = (covs + covs.swapaxes(1, 2)) / 2
         return plus(block.means().reshape(n, -1), self.moments.offset), covs
 
+    def roots(self, rows: Codes) -> Array:
+        """Return what :meth:`along` has of (beta, alpha) of each coefficient of some tasks, (n, d, D)."""
+        return self.block(rows).task_roots()
+
     def arrays(self, prior_means: Array, prior_covs: Array) -> tuple[Array, Array]:
         """Means (m, K, p) and packed covariances of all units; those of a task without rows are given.
 
