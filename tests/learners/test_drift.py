@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from hieropo import HierOPO, HieropoWarning, InputError, LogMoments, load_learner
 from hieropo.cli import main
+from hieropo.model.attribution import attribution, without_tasks
 from hieropo.storage import verify_policy
 
 ROLES = {"task": "site", "action": "offer", "reward": "profit", "time": "when"}
@@ -138,6 +139,18 @@ def test_actions_that_walk_in_all_tasks_alike_have_a_common_error(alike: HierOPO
     np.testing.assert_allclose(more, less + total @ error @ total.T, rtol=1e-9)
     assert str(alike.explain(0))
     assert alike.evaluate(a_log(move=0.0, alike=0.8)).model is not None
+
+
+def test_explanations_leave_the_common_error_to_the_covariance(alike: HierOPO) -> None:
+    split = attribution(alike.posterior_, 3, np.eye(3))
+    np.testing.assert_allclose(split.prior + split.tasks.sum(axis=1), split.means, rtol=1e-9)
+    others = np.array([3, 5])
+    means, covs = without_tasks(alike.posterior_, 3, np.eye(3), others)
+    still_means, still_covs = without_tasks(alike.posterior_.still, 3, np.eye(3), others)
+    np.testing.assert_allclose(means, still_means, rtol=1e-9)
+    np.testing.assert_allclose(covs, still_covs + alike.hierarchy_.action_error, rtol=1e-9, atol=1e-15)
+    shares = alike.explain(3).mean
+    assert shares.prior + shares.own + shares.others == pytest.approx(shares.mean, rel=1e-9)
 
 
 def test_a_policy_on_disk_keeps_the_common_error(alike: HierOPO, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hieropo._utils.arrays import Array, Codes
+from hieropo.model.crossed.common_error import WithCommonError
 from hieropo.model.protocol import TaskPosterior
 
 _ROOM = 2**21  # doubles of one array while tasks are worked on
@@ -70,7 +71,7 @@ def attribution(posterior: TaskPosterior, row: int, vectors: Array) -> Attributi
             scores = np.stack(
                 [moments.scores(some, at, noise) for at in (np.zeros(d), part.means(some))], axis=1
             )
-            shares = part.across(row, vectors, scores, some)
+            shares = of_rows(part).across(row, vectors, scores, some)
             tasks[:, some] += weight * shares[:, :, 0]
             changes[:, some] -= weight * shares[:, :, 1]
     return Attribution(means, prior, tasks, changes)
@@ -89,7 +90,7 @@ def own_shares(posterior: TaskPosterior, rows: Codes, vectors: Array) -> tuple[A
             means[i] += weight * (vectors[i] @ part.means(alone)[0])
             prior[i] += weight * (vectors[i] @ part.prior_mean(row))
             scores = moments.scores(alone, np.zeros(d), part.noise_variances)[:, None]
-            own[i] += weight * part.across(row, vectors[i], scores, alone)[:, 0, 0]
+            own[i] += weight * of_rows(part).across(row, vectors[i], scores, alone)[:, 0, 0]
     return means, prior, own
 
 
@@ -120,7 +121,8 @@ def means_and_covs_without(
 ) -> tuple[Array, Array]:
     """Return means (n, J) and covariances (n, J, J) of v_ij' theta of the tasks at ``rows``, each without some rows.
 
-    ``removed(part, i)`` returns the changes of means (J,) and covariances (J, J) under one hierarchy.
+    ``removed(part, i)`` returns the changes of means (J,) and covariances (J, J) under one hierarchy, which is
+    :func:`of_rows`.
     """
     n, J, _ = vectors.shape
     means, covs, squares = np.zeros((n, J)), np.zeros((n, J, J)), np.zeros((n, J, J))
@@ -128,7 +130,7 @@ def means_and_covs_without(
     for k, (weight, part) in enumerate(each_part(posterior)):
         for i, row in enumerate(np.asarray(rows).tolist()):
             mean, cov = part.joint(np.array([row]))
-            change, more = removed(part, i)
+            change, more = removed(of_rows(part), i)
             left = vectors[i] @ mean[0] + change
             if k == 0:
                 centre[i] = left  # squares of differences keep their digits
@@ -172,3 +174,8 @@ def each_part(posterior: Any) -> Iterator[tuple[float, Any]]:
     """Yield the weight of each hierarchy and the posterior under it, taken as known."""
     for weight, part in zip(posterior.weights.tolist(), posterior.parts(), strict=True):
         yield weight, part.central()
+
+
+def of_rows(part: Any) -> Any:
+    """Return the law whose covariances tell how means depend on rows: without an error that no row tells of."""
+    return part.inner if isinstance(part, WithCommonError) else part

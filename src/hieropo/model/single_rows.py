@@ -31,7 +31,7 @@ import numpy as np
 
 from hieropo._utils.arrays import Array, Codes
 from hieropo.features.per_action import Crossed
-from hieropo.model.attribution import UNDETERMINED, each_part, means_and_covs_without
+from hieropo.model.attribution import UNDETERMINED, each_part, means_and_covs_without, of_rows
 from hieropo.model.protocol import TaskPosterior
 
 _ROOM = 2**21  # doubles of one array while tasks are worked on
@@ -139,7 +139,7 @@ class RowChanges:
         return cls(
             tasks,
             tuple(
-                _Part(weight, part.noise_variances, *_tables(part, row, vector, tasks, blocks))
+                _Part(weight, part.noise_variances, *_tables(of_rows(part), row, vector, tasks, blocks))
                 for weight, part in each_part(posterior)
             ),
         )
