@@ -58,10 +58,33 @@ def compiled(function: F) -> F:
 
 
 class _Turns:
-    """Lets one thread of one process at a time compile, or read, the code of a folder; calls of one thread nest."""
+    """Lets one thread of one process at a time compile, or read, the code of a folder; calls of one thread nest.
 
-    def __init__(self) -> None:
+    A fork waits until the other threads are done, at most for ``patience`` seconds. The thread of the child is the only
+    one there, so it starts with a new lock: nobody would release the one that another thread holds. In the child a fork
+    in the middle of a compilation would also leave the lock of numba held, and the folder locked.
+    """
+
+    def __init__(self, patience: float = 120.0) -> None:
         self._threads, self._depth = threading.RLock(), 0
+        self._patience, self._waited = patience, False
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(
+                before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._in_child
+            )
+
+    def _before_fork(self) -> None:
+        self._waited = self._threads.acquire(timeout=self._patience)
+
+    def _after_fork(self) -> None:
+        if self._waited:
+            self._threads.release()
+
+    def _in_child(self) -> None:
+        if self._waited:  # the state of the forking thread, which may compile itself
+            self._threads.release()
+        else:
+            self._threads, self._depth = threading.RLock(), 0
 
     @contextmanager
     def of(self, folder: Path) -> Iterator[None]:
