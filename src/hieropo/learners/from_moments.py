@@ -59,7 +59,7 @@ from hieropo.moments.in_shards import AnyMoments, totals
 from hieropo.moments.row_sketch import RowSketch
 from hieropo.moments.statistics import Moments
 from hieropo.passes.clusters import check_cluster
-from hieropo.passes.feasibility import warn_of_far
+from hieropo.passes.feasibility import refuse_tiny, warn_of_far
 from hieropo.passes.feature_choice import (
     FeatureChoice,
     has_origin,
@@ -222,6 +222,7 @@ class LearnsFromMoments(Fitted, Estimator):
         inputs = identifiability_inputs(total, features)
         if self.known is None:
             refuse_undetermined(*inputs)
+        refuse_tiny(total, roles.reward)
         findings = raise_or_warn(found)
         warn_of_far(total, features, roles.reward)
         start = perf_counter()

@@ -1,5 +1,7 @@
 """Variances of rewards about their mean and about one fit to all rows; both ignore an offset of the rewards."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from hieropo._utils.arrays import Array
@@ -7,6 +9,7 @@ from hieropo._utils.packed import packed_size, unpack
 from hieropo.moments.statistics import Moments
 
 _ROUNDING = 1e-13  # rounding error of a sum of squares, relative
+_NO_REST = 1e10 * np.finfo(np.float64).tiny  # variance about the fit that counts as none
 _CONSTANT = 1e-10  # mean square of 1 - v' phi up to which it is rounding error
 
 
@@ -41,6 +44,25 @@ def about_fit(moments: Moments) -> float:
     fit = np.linalg.lstsq(joint[:d, :d] / np.outer(size, size), b, rcond=1e-12)[0]
     least = max(_ROUNDING * about_mean(moments) * n, float(np.finfo(np.float64).tiny))
     return max(c - float(fit @ b), least) / max(n - d, 1)
+
+
+def in_unit_of_fit(moments: Moments) -> Moments:
+    """Return the moments with rewards in a unit, a power of two, in which :func:`about_fit` is from 1 to 4.
+
+    Digits stay as they are. Log evidences hold sums of squares in units of a noise variance near 1, which lose digits
+    where rewards are large. Moments without any rest about the fit are returned as they are.
+    """
+    variance = about_fit(moments)
+    exponent = -int(np.floor(np.log2(variance) / 2.0))
+    if exponent == 0 or variance < _NO_REST:
+        return moments
+    d, sums = moments.unit_dim, np.array(moments.sums)
+    rewards = np.append(packed_size(d) + np.arange(d), packed_size(d + 1) + d)
+    sums[..., rewards] = np.ldexp(sums[..., rewards], exponent)
+    square = packed_size(d) + d
+    sums[..., square] = np.ldexp(sums[..., square], 2 * exponent)
+    offset = None if moments.unit_offset is None else np.ldexp(moments.unit_offset, exponent)
+    return replace(moments, sums=sums, unit_offset=offset)
 
 
 def constant(moments: Moments) -> Array | None:

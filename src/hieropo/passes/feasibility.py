@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 
 from hieropo._utils.packed import packed_size, unpack
-from hieropo.errors import InputError, warn
+from hieropo.errors import InputError, LogError, warn
 from hieropo.features.maps import FeatureMap
 from hieropo.moments.recentring import far_columns
 from hieropo.moments.spread import mean_reward
 from hieropo.moments.statistics import Moments
 from hieropo.policies.gating import GatedPolicy
+from hieropo.rows.columns import HUGE
 from hieropo.rows.ids import id_type_warning
 
 _FAR_REWARD = 1e5  # standard deviations between the mean of the rewards and 0
@@ -41,6 +42,24 @@ def _memory() -> float:
         return float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):  # not every system reports it
         return np.inf
+
+
+def refuse_tiny(moments: Moments, reward: str) -> None:
+    """Raise LogError for rewards that are not 0 and so small that their powers do not fit a float64.
+
+    Raises
+    ------
+    LogError
+        The message has their size and a factor to rescale them by.
+    """
+    d = moments.unit_dim
+    corner = unpack(moments.unit_sums.sum(axis=0), d + 2)[d:, d:]
+    size = float(np.hypot(mean_reward(moments), np.sqrt(corner[0, 0] / corner[1, 1])))
+    if 0.0 < size < 1.0 / HUGE:
+        raise LogError(
+            f"Column {reward!r}: rewards are of a size of {size:.3g}, so small that their powers do not fit a float64. "
+            f"Is the unit too large? Rescale the column, such as by 1e{-int(np.floor(np.log10(size)))}."
+        )
 
 
 def warn_of_far(moments: Moments, features: FeatureMap, reward: str) -> None:

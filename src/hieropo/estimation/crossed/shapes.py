@@ -48,7 +48,7 @@ from hieropo.estimation.crossed.few_rows import FewRows
 from hieropo.model.crossed.hierarchy import UNTOLD, CrossedHierarchy
 from hieropo.model.crossed.posterior import SecondMoments, condition_crossed
 from hieropo.moments.in_shards import AnyMoments, MomentsInShards, totals
-from hieropo.moments.spread import about_fit
+from hieropo.moments.spread import about_fit, in_unit_of_fit
 from hieropo.moments.statistics import Moments
 
 TAU = 0.5  # sd of the log standard deviations of columns around their common one
@@ -261,6 +261,7 @@ def learn_shapes(moments: Moments, pattern: Pattern | None = None, start: Array 
     NumericalError
         As :func:`condition_crossed`.
     """
+    moments = in_unit_of_fit(moments)
     p, most = moments.unit_dim, np.log(_LOUDEST)
     scaling, columns = Scaling.of(moments), pattern or Pattern.of(p)
     mode = _mode(moments, scaling, columns, most, start)
@@ -415,10 +416,11 @@ def _mode(
     unit = 1.0 / np.sqrt(np.append(information, moments.rows.sum(axis=0) / 2 + 1.0 / WIDTH))
     limits = np.stack([(-most - start) / unit, (most - start) / unit], axis=1)
     limits[: 3 * p][~np.concatenate(pattern.parts)] = 0.0
+    zero = _zero(moments)
 
     def negative(y: Array) -> tuple[float, Array]:
         value, slope = _negative(moments, scaling, pattern, start + unit * y, rows)
-        return value, unit * slope
+        return value - zero, unit * slope
 
     if farthest == 0.0:
         limits[3 * p :] = 0.0
@@ -445,6 +447,14 @@ def _shares(
 def least_noise(moments: AnyMoments) -> float:
     """Return a noise variance beside which that of a log counts as none, wherever rewards have their zero."""
     return _LEAST * about_fit(totals(moments))
+
+
+def _zero(moments: AnyMoments) -> float:
+    """Return minus a log evidence from which a search measures its own, so that where it stops depends on no unit.
+
+    Rewards in another unit move all log evidences by the same number, and a search stops at a relative change.
+    """
+    return 0.5 * (moments.n_rows - moments.unit_dim) * float(np.log(about_fit(totals(moments))))
 
 
 def refuse_explained(square: float) -> None:
