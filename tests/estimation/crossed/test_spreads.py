@@ -20,6 +20,7 @@ from hieropo.model.crossed.posterior import condition_crossed
 from hieropo.model.crossed.propagation import TaskTerms, effects_basis, propagate
 from hieropo.model.crossed.steps import ObservedUnits
 from hieropo.moments.statistics import Moments
+from hieropo.rows.keys import Keys
 
 ODD = 3  # the first tasks of the log of odd tasks
 
@@ -174,6 +175,26 @@ def test_factors_of_one_size_of_the_actions_give_the_evidence_of_others(odd: Hie
     values = near.along_actions(terms, np.array([0.2, 0.4]))
     exact = [near.given(terms, a).mixture for a in (0.2, 0.4)]
     assert values[1] - values[0] == pytest.approx(exact[1] - exact[0], abs=0.3)
+
+
+def test_the_evidence_is_continuous_in_the_noise_variance_where_actions_have_several_coefficients() -> None:
+    rng = np.random.default_rng(0)
+    task, action, x = np.repeat(np.arange(20), 15), rng.integers(0, 4, 300), rng.standard_normal(300)
+    size = np.where(np.arange(20) < 3, 4.0, 0.15)[task]
+    reward = (
+        size * rng.standard_normal((20, 4))[task, action] + 0.3 * x * (action == 1) + rng.standard_normal(300)
+    )
+    some = Moments.from_arrays(task * 4 + action, np.column_stack([np.ones(300), x]), reward)
+    sums, counts = np.zeros((80, some.sums.shape[1])), np.zeros(80)
+    sums[some.tasks.astype(int)], counts[some.tasks.astype(int)] = some.sums, some.rows
+    moments = Moments(
+        Keys(np.arange(20)), 2, sums.reshape(20, 4, -1), counts.reshape(20, 4), np.zeros((20, 4))
+    )
+    cov = np.array([[0.5002, 0.0272], [0.0272, 0.4998]])
+    for_log = _Sums.of(moments, Shapes(cov, np.eye(2), np.eye(2), np.ones(4), np.zeros(10)), 0.4)
+    near = _Approximation.first(for_log.given(0.4, 1.0), 0.1)
+    values = [near.given(for_log.given(0.4, 1.0 + 1e-9 * k), 0.1).mixture for k in range(40)]
+    assert np.ptp(values) < 1e-4
 
 
 def test_evidence_of_any_size_is_averaged(odd: HierOPO) -> None:

@@ -123,7 +123,8 @@ class _Sums(NamedTuple):
 
     def given(self, level: float, noise: float) -> "_Terms":
         """Terms with l and s^2."""
-        basis, p = contrasts(noise * self.shapes.action, self.units.n_actions), self.units.dim
+        basis, p = contrasts(self.shapes.action, self.units.n_actions), self.units.dim
+        basis[:, p:] *= np.sqrt(noise)  # the same z for every s^2: a root of a covariance may change its signs
         terms = TaskTerms.of(
             self.units.over(noise), noise * self.shapes.interaction, noise * level**2 * self.shapes.level, basis,
             self.scales,
