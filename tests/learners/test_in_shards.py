@@ -83,7 +83,7 @@ def test_decisions_of_the_crossed_prior_are_those_of_one_machine(tmp_path, ids):
     table = log(ids="int" if ids == "int" else "text")
     task = ["city", "store"] if ids == "tuple" else "store"
     moments, _ = shards_of(table, tmp_path / "s", task=task)
-    one, many = HierOPO(spreads="one").fit(moments), HierOPO(spreads="one").fit(tmp_path / "s")
+    one, many = (HierOPO(spreads="one", logging="random").fit(source) for source in (moments, tmp_path / "s"))
     assert one.posterior_.log_evidence == pytest.approx(many.posterior_.log_evidence, abs=1e-8)
     assert np.allclose(one.hierarchy_.weights, many.hierarchy_.weights, rtol=1e-9)
     many.save(tmp_path / "policy")

@@ -96,9 +96,11 @@ def facts_of(about: dict[str, Any], directory: str) -> list[list[str]]:
 
 
 def notes_of(about: dict[str, Any]) -> list[str]:
-    """Return sentences on the noise, the likelihood and drift of a policy, as far as there are any."""
+    """Return sentences on noise, likelihood, drift and settings not applied of a policy, as far as there are any."""
     noise = "" if about["noise_identified"] else NOISE_NOT_IDENTIFIED
-    return [note for note in (noise, about["likelihood_note"], about["drift"]) if note]
+    return [
+        note for note in (noise, about["likelihood_note"], about["drift"], about["settings_note"]) if note
+    ]
 
 
 def heading(key: str) -> str:

@@ -59,6 +59,7 @@ def summary(stored: Any) -> dict[str, Any]:
         "noise_of_tasks": noise_of_tasks(hierarchy) if isinstance(hierarchy, CrossedHierarchies) else "",
         "two_part": two_part_note(hierarchy) if isinstance(hierarchy, TwoPartHierarchies) else "",
         "likelihood_note": stored.provenance.get("likelihood_note", ""),
+        "settings_note": stored.provenance.get("settings_note", ""),
         "drift": _drift(stored.provenance),
         "log_evidence": stored.log_evidence,
         "levels": [level.name for level in getattr(hierarchy, "levels", ())],

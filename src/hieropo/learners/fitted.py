@@ -75,6 +75,7 @@ class Fitted:
     drift_: Drift | None
     _still_because: Still = "not asked"
     _likelihood_note: str = ""  # why rewards with heavy tails are taken as Gaussian
+    _settings_note: str = ""  # settings that the fit did not apply, and why
     _task_levels: TaskLevels
     _hyper_uncertainty: HyperUncertainty
     _noise_identified: bool
@@ -109,6 +110,7 @@ class Fitted:
         drift = parts.get("drift")
         self.drift_ = None if drift is None else Drift.from_dict(drift)
         self._likelihood_note = parts.get("likelihood_note", "")
+        self._settings_note = parts.get("settings_note", "")
         return self
 
     @property
@@ -352,7 +354,7 @@ class Fitted:
             notes.append(self.sites_.note(self.features_.actions or ()))
         if isinstance(self.hierarchy_, TwoPartHierarchies):
             notes.append(two_part_note(self.hierarchy_))
-        notes.append(self._likelihood_note)
+        notes += [self._likelihood_note, self._settings_note]
         notes.append(drift_note(self.drift_, self._still_because, self.roles_.time))
         return " ".join(filter(None, notes))
 
@@ -513,6 +515,7 @@ class Fitted:
     def _provenance(self, policy: LCBPolicy | GatedPolicy) -> dict[str, Any]:
         """Return learner, settings, rows and columns as JSON can hold them."""
         settings = self._coefficient_settings()  # type: ignore[attr-defined]  # of learners
+        still = "" if self.drift_ is not None else drift_note(None, self._still_because, self.roles_.time)
         return learner_provenance(
             type(self).__name__, settings, replace(self.roles_, eligible=self._eligible_column(policy)),
             whole(self.moments_.n_rows), noise_identified=self._noise_identified, actions_given=self._actions_given,
@@ -520,6 +523,7 @@ class Fitted:
             sites=None if self.sites_ is None else self.sites_.to_dict(),
             drift=self.drift_,
             likelihood_note=self._likelihood_note,
+            settings_note=" ".join(filter(None, [self._settings_note, still])),
         )  # fmt: skip
 
     @one_blas_thread

@@ -42,6 +42,7 @@ from hieropo.learners.in_shards import (
     refuse_unsuitable,
     sums_to_learn_from,
 )
+from hieropo.learners.not_applied import mode_because, refuse_kinds, settings_note
 from hieropo.logging_policy.incumbents import (
     CLEAR,
     Logging,
@@ -160,6 +161,7 @@ class LearnsFromMoments(Fitted, Estimator):
         """Return True where moments are kept for each action; refuse features that contradict the settings."""
         settings.check_features(features)
         crossed = self._shares and settings.crossed(features, roles)
+        refuse_kinds(settings, crossed=crossed)
         if not crossed:
             refuse_likelihood(
                 settings.likelihood, "a fit without the crossed prior", "it is derived for this prior alone"
@@ -225,7 +227,7 @@ class LearnsFromMoments(Fitted, Estimator):
         refuse_tiny(total, roles.reward)
         findings = raise_or_warn(found)
         warn_of_far(total, features, roles.reward)
-        start = perf_counter()
+        start, at_mode = perf_counter(), mode_because(moments, reads.clusters, task_levels, settings)
         with explained(*inputs):
             correlation, moments, integrated = self._correlated(
                 moments, reads.clusters, features, task_levels, settings
@@ -247,6 +249,7 @@ class LearnsFromMoments(Fitted, Estimator):
             learned, moments, roles, settings, reads, sites,
             lambda end, shapes: self.learned_from(end, features, task_levels, replace(settings, shapes=shapes)),
         )  # fmt: skip
+        self._settings_note = settings_note(learned.hierarchy, moments, settings, at_mode)
         posterior = learned.posterior
         policy = LCBPolicy(
             posterior.population if isinstance(posterior, PosteriorInShards) else posterior, features,

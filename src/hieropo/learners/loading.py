@@ -70,6 +70,7 @@ def load_learner(path: str | os.PathLike[str]) -> HierOPO:
         cluster_correlation=provenance.get("cluster_correlation"),
         sites=provenance.get("sites"), drift=provenance.get("drift"),
         likelihood_note=provenance.get("likelihood_note", ""),
+        settings_note=provenance.get("settings_note", ""),
     )  # fmt: skip
 
 
@@ -104,7 +105,7 @@ def load_evaluable(path: str | os.PathLike[str]) -> HierOPO:
         policy=stored.policy, moments=sums, roles=roles, hierarchy=hierarchy, posterior=_posterior(stored, sums),
         task_levels=TaskLevels(roles), hyper_uncertainty=stored.hyper_uncertainty, sketch=stored.sketch,
         noise_identified=noise_identified(provenance), actions_given=provenance.get("actions_given", False),
-        shards=shards, cluster_correlation=correlation,
+        shards=shards, cluster_correlation=correlation, settings_note=provenance.get("settings_note", ""),
     )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ def learner_provenance(  # noqa: PLR0913 - one parameter for each entry
     sites: Mapping[str, Any] | None = None,
     drift: Drift | None = None,
     likelihood_note: str = "",
+    settings_note: str = "",
 ) -> dict[str, Any]:
     """Return the provenance of a policy that a learner saves; `load_learner` makes the learner again from it.
 
@@ -33,7 +34,8 @@ def learner_provenance(  # noqa: PLR0913 - one parameter for each entry
     true or false. ``noise_identified`` is that of :class:`Learned`; ``actions_given`` is True where the
     feature map, and with it the list of actions, was given; ``cluster_correlation`` are those within clusters;
     ``sites`` are the parameters of a likelihood that is not Gaussian, and ``drift`` is how fast coefficients move;
-    ``likelihood_note`` says why rewards with heavy tails are taken as Gaussian.
+    ``likelihood_note`` says why rewards with heavy tails are taken as Gaussian, and ``settings_note`` which settings
+    the fit did not apply.
     """
     return {
         "learner": learner,
@@ -48,6 +50,7 @@ def learner_provenance(  # noqa: PLR0913 - one parameter for each entry
         **({} if sites is None else {"sites": dict(sites)}),
         **({} if drift is None else {"drift": drift.to_dict()}),
         **({"likelihood_note": likelihood_note} if likelihood_note else {}),
+        **({"settings_note": settings_note} if settings_note else {}),
     }
 
 

@@ -34,7 +34,7 @@ from hieropo.estimation.crossed.shapes import Shapes, to_digits
 from hieropo.moments.clusters import ClusterSums, correlated
 from hieropo.moments.statistics import Moments
 
-_MOST_CLUSTERS = 3_000  # of more, rho is known to .01, and the grids of a fit take longer than a million rows
+MOST_CLUSTERS = 3_000  # of more, rho is known to .01, and the grids of a fit take longer than a million rows
 _NODES = 7  # of c above 0
 _PLACES = 2  # decimals of the middle of the first window, so that rounding elsewhere does not move nodes
 _FAR = 0.95  # u up to which c is searched for; rho is .994 there
@@ -128,7 +128,7 @@ class CorrelationNodes:
 
 def integrable(moments: Any, clusters: ClusterSums) -> bool:
     """Return True where correlations can be integrated: features are equal in all rows of a cluster."""
-    if not isinstance(moments, Moments) or not moments.per_action or len(clusters.size) > _MOST_CLUSTERS:
+    if not isinstance(moments, Moments) or not moments.per_action or len(clusters.size) > MOST_CLUSTERS:
         return False
     if (clusters.size <= 1.0).all() or not clusters.drawn_once:
         return False

@@ -292,8 +292,12 @@ class _Scales(NamedTuple):
 
     def room(self, n: int) -> bool:
         """Return True where n kinds are few enough to be approximated."""
-        t, D = len(self.units.tasks), (n * self.units.n_actions + 1) * self.units.dim
-        return n * _SMALLEST <= t and D <= _WIDEST and n * t * D * D <= _ROOM
+        return _room(n, len(self.units.tasks), self.units.n_actions, self.units.dim)
+
+
+def _room(n: int, t: int, K: int, p: int) -> bool:
+    D = (n * K + 1) * p
+    return n * _SMALLEST <= t and D <= _WIDEST and n * t * D * D <= _ROOM
 
 
 class _Aggregate(NamedTuple):
@@ -549,6 +553,20 @@ def _one_kind(scales: _Scales) -> float:
     return float(np.logaddexp.reduce(np.array(values) + _log_masses_with_zero(bins)))
 
 
+def _enough_tasks(moments: Moments) -> bool:
+    return bool(_FEWEST <= np.count_nonzero(moments.rows.any(axis=1)) <= _MOST)
+
+
+def kinds_out_of_reach(moments: Moments) -> str:
+    """Return why kinds of tasks are not looked for, as a sentence has it; empty where they are."""
+    t, K, p = int(np.count_nonzero(moments.rows.any(axis=1))), moments.n_actions, moments.unit_dim
+    if not _enough_tasks(moments):
+        return f"that takes {_FEWEST} to {_MOST:,} tasks with rows, and this log has {t:,}"
+    if not _room(2, t, K, p):
+        return f"two kinds of {K:,} actions with {p:,} columns in {t:,} tasks have too many coefficients"
+    return ""
+
+
 def mixed_kinds(
     moments: Moments, shapes: Shapes, sds: tuple[float, float, float], noise: float, number: int | None = None
 ) -> MixedKinds | None:
@@ -566,8 +584,7 @@ def mixed_kinds(
         Kinds that there are; default as the evidence says, none unless it is ten to one for them.
     """
     a, level, m = sds
-    n_tasks = int(np.count_nonzero(moments.rows.any(axis=1)))
-    if not _FEWEST <= n_tasks <= _MOST or m <= 0:
+    if not _enough_tasks(moments) or m <= 0:
         return None
     units = ObservedUnits.of(moments, shapes.noise_ratio).over(noise)
     scales = _Scales(units, shapes, a, level, m, noise)

@@ -124,7 +124,9 @@ class _Sums(NamedTuple):
     def given(self, level: float, noise: float) -> "_Terms":
         """Terms with l and s^2."""
         basis, p = contrasts(self.shapes.action, self.units.n_actions), self.units.dim
-        basis[:, p:] *= np.sqrt(noise)  # the same z for every s^2: a root of a covariance may change its signs
+        basis[:, p:] *= np.sqrt(
+            noise
+        )  # the same z for every s^2: a root of a covariance may change its signs
         terms = TaskTerms.of(
             self.units.over(noise), noise * self.shapes.interaction, noise * level**2 * self.shapes.level, basis,
             self.scales,
@@ -267,6 +269,19 @@ class _Approximation(NamedTuple):
         return np.array([constant + phi(np.diag(prior) + precision, shift) for prior, constant in priors])
 
 
+def spreads_out_of_reach(moments: Moments) -> str:
+    """Return why a mixture of spreads is not looked for, as a sentence has it; empty where it is."""
+    D, n_tasks = (moments.n_actions + 1) * moments.unit_dim, int(np.count_nonzero(moments.rows.any(axis=1)))
+    if not _FEWEST <= n_tasks <= _MOST:
+        return f"that takes {_FEWEST} to {_MOST:,} tasks with rows, and this log has {n_tasks:,}"
+    if D > _WIDEST or 3 * n_tasks * D * D > _ROOM:
+        return (
+            f"that takes at most {min(_WIDEST, int((_ROOM / (3 * n_tasks)) ** 0.5))} coefficients, (actions + 1) x "
+            f"columns, with {n_tasks:,} tasks, and this log has {D:,}"
+        )
+    return ""
+
+
 def mixed_spreads(
     moments: Moments, shapes: Shapes, sds: tuple[float, float, float], noise: float, *, screened: bool = True
 ) -> MixedSpreads | None:
@@ -283,10 +298,9 @@ def mixed_spreads(
     screened : bool
         False leaves out the test before the search: for a comparison with another mixture.
     """
-    D, n_tasks = (moments.n_actions + 1) * moments.unit_dim, int(np.count_nonzero(moments.rows.any(axis=1)))
-    if not _FEWEST <= n_tasks <= _MOST or D > _WIDEST or 3 * n_tasks * D * D > _ROOM:
+    if spreads_out_of_reach(moments):
         return None
-    a, level, m = sds
+    D, (a, level, m) = (moments.n_actions + 1) * moments.unit_dim, sds
     part: Any = part_of_tasks(moments, min(_UNITS, int(4 * _ROOM / (24 * D * D)) * moments.n_actions))
     sums = _Sums.of(part, shapes, max(m, 0.02))
     covs = noise * a**2 * shapes.action, noise * level**2 * shapes.level, noise * shapes.interaction

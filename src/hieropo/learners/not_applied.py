@@ -1,0 +1,139 @@
+"""Settings that a fit does not apply: refused where they were asked for, else told in its summary with the reason."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from hieropo.errors import InputError
+from hieropo.estimation.crossed.correlation import MOST_CLUSTERS, integrable
+from hieropo.estimation.crossed.kinds import kinds_out_of_reach
+from hieropo.estimation.crossed.mixture import CrossedHierarchies
+from hieropo.estimation.crossed.spreads import spreads_out_of_reach
+from hieropo.estimation.crossed.two_part import TwoPartHierarchies
+from hieropo.estimation.learning import Settings
+from hieropo.learners.clusters_in_shards import ClustersInShards
+from hieropo.logging_policy.incumbents import uses_choices
+from hieropo.model.task_levels import TaskLevels
+from hieropo.moments.clusters import ClusterTable
+from hieropo.moments.in_shards import MomentsInShards
+
+_SHARDS = "the fit is from moments in shards"
+_CHOICES = "the choices of the incumbent are used as evidence"
+_GROUPS = "tasks have groups or metadata"
+
+
+def refuse_kinds(settings: Settings, *, crossed: bool) -> None:
+    """Raise InputError where kinds of tasks are asked for, and the model has none.
+
+    Parameters
+    ----------
+    settings : Settings
+    crossed : bool
+        True for the crossed prior.
+
+    Raises
+    ------
+    InputError
+        Names the setting, and the settings that it does not go with.
+    """
+    if settings.task_kinds == "one" or (crossed and settings.known is None):
+        return
+    reason = "with known=" if settings.known is not None else "without the crossed prior"
+    raise InputError(
+        f"task_kinds={settings.task_kinds!r} has no effect {reason}: kinds of tasks are learned under the crossed "
+        "prior, which needs a column of actions, each with coefficients of its own, hyper='flat', and no sampling "
+        "weights. "
+        "Set task_kinds='one', or leave the other setting out."
+    )
+
+
+def settings_note(
+    hierarchy: Any, moments: Any, settings: Settings, correlation_at_mode: str | None = None
+) -> str:
+    """Return sentences on settings that a fit did not apply, each with its reason; empty where it applied all.
+
+    Parameters
+    ----------
+    hierarchy : Hierarchy, CrossedHierarchies or another that was learned or given
+    moments : Moments or MomentsInShards
+        That it was learned from.
+    settings : Settings
+    correlation_at_mode : str, optional
+        As :func:`mode_because`; None where the correlation within clusters is integrated, or there is none.
+    """
+    return " ".join(_sentences(hierarchy, moments, settings, correlation_at_mode))
+
+
+def _sentences(hierarchy: Any, moments: Any, settings: Settings, at_mode: str | None) -> Iterator[str]:
+    if settings.known is None and isinstance(hierarchy, CrossedHierarchies | TwoPartHierarchies):
+        yield from _mixtures(hierarchy, moments, settings)
+    if isinstance(moments, MomentsInShards) and settings.logging == "unknown":
+        yield f"The fit did not test for knowledge of the tasks that the incumbent had: {_SHARDS}."
+    if at_mode == "" and uses_choices(hierarchy):
+        at_mode = _CHOICES
+    elif at_mode == "" and getattr(hierarchy, "mixed_spreads", False):
+        at_mode = "tasks have different spreads"
+    if at_mode:
+        yield (
+            "The correlation within clusters is taken at its mode, so that intervals leave out its uncertainty: "
+            f"{at_mode}."
+        )
+
+
+def _mixtures(hierarchy: Any, moments: Any, settings: Settings) -> Iterator[str]:
+    """Yield sentences on spreads and kinds of tasks that were not looked for."""
+    in_parts = isinstance(hierarchy, TwoPartHierarchies)
+    never = _not_sought(hierarchy, moments)
+    mixed = not in_parts and (hierarchy.mixed_spreads or hierarchy.kinds is not None)
+    if settings.spreads == "auto" and not mixed and len(moments) > 1:
+        reason = never or spreads_out_of_reach(moments)
+        if reason:
+            yield (
+                f"Tasks whose effects of actions are unusually large or absent were not looked for: {reason}. If a few "
+                "tasks have large effects, claimed gains are up to 1.3 times the true ones."
+            )
+    if settings.task_kinds != "one" and (in_parts or hierarchy.kinds is None):
+        reason = never or kinds_out_of_reach(moments)
+        yield (
+            f"Kinds of tasks were not looked for: {reason}."
+            if reason
+            else "The log does not show that tasks are of several kinds."
+        )
+
+
+def _not_sought(hierarchy: Any, moments: Any) -> str:
+    """Return why no mixture over tasks is looked for, whatever their number; empty where one is."""
+    if isinstance(hierarchy, TwoPartHierarchies):
+        return "the likelihood has two parts"
+    if isinstance(moments, MomentsInShards):
+        return _SHARDS
+    if uses_choices(hierarchy):
+        return _CHOICES
+    return _GROUPS if hierarchy.levels or hierarchy.metadata is not None else ""
+
+
+def mode_because(
+    moments: Any,
+    clusters: ClusterTable | ClustersInShards | None,
+    task_levels: TaskLevels,
+    settings: Settings,
+) -> str | None:
+    """Return why the correlation within clusters is taken at its mode.
+
+    None where there are no clusters of two rows, or so many that the mode suffices; empty where it is integrated.
+    """
+    if clusters is None:
+        return None
+    if isinstance(clusters, ClustersInShards):
+        return _SHARDS
+    sums = clusters.at(moments)
+    if (sums.size <= 1.0).all() or len(sums.size) > MOST_CLUSTERS:
+        return None
+    reasons = (
+        ("the hierarchy is given", settings.known is not None),
+        ("the prior is not the crossed one", not moments.per_action),
+        (_GROUPS, bool(task_levels.levels()) or task_levels.metadata() is not None),
+        ("logging='frozen' uses the choices of the incumbent", settings.logging == "frozen"),
+        ("kinds of tasks are asked for", settings.task_kinds != "one"),
+        ("rows of one cluster have different features or actions", not integrable(moments, sums)),
+    )
+    return next((reason for reason, holds in reasons if holds), "")
