@@ -177,6 +177,24 @@ def test_moments_of_a_fit_are_the_start(policy: Path) -> None:
     np.testing.assert_allclose(again.policy_.table.means, learner.policy_.table.means, rtol=1e-9)
 
 
+def test_a_refreshed_policy_keeps_the_drift_of_its_first_rows(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    store, offer, time = np.repeat(np.arange(20), 30), rng.integers(0, 3, 600), rng.random(600)
+    path = 2.0 * np.cumsum(rng.normal(size=(50, 3)), axis=0) / 50**0.5 + rng.normal(size=3)
+    profit = path[(50 * time).astype(int), offer] + rng.normal(size=600)
+    log = pa.table({"store": store, "offer": offer, "when": time, "profit": profit})
+    first = HierOPO(logging="random").fit(log, task="store", action="offer", reward="profit", time="when")
+    assert first.drift_ is not None
+    assert first.drift_.zeta > 0.0
+    loaded = load_learner(first.save(tmp_path / "policy"))
+    again, _ = learned(base_moments(loaded), loaded)
+    assert again.drift_ == first.drift_
+    np.testing.assert_allclose(again.policy_.table.covs, first.policy_.table.covs, rtol=1e-6)
+    assert "drift in time" in again.summary().note
+    twice, _ = learned(base_moments(again), load_learner(again.save(tmp_path / "again")))
+    np.testing.assert_allclose(twice.policy_.table.covs, first.policy_.table.covs, rtol=1e-6)
+
+
 @pytest.mark.slow
 def test_rows_of_the_record_join_a_policy_whose_rows_formed_clusters(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)

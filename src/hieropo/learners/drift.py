@@ -58,7 +58,7 @@ def followed(
         Returns the fit to other moments, with relative sizes of coefficients where these are known.
     """
     if reads.drift is not None:
-        return Followed(_with_error(learned, moments, reads.action_error), moments, reads.drift, "")
+        return Followed(with_error(learned, moments, reads.action_error), moments, reads.drift, "")
     still_because = _still_because(roles, learned, settings, reads, sites)
     if still_because or reads.periods is None:
         return Followed(learned, moments, None, still_because)
@@ -78,10 +78,10 @@ def followed(
         learned.hierarchy
     )  # W is proportional to M, and so is the covariance of interactions at the end
     ended = learn(at_end, hierarchy.shapes if moments.unit_dim > 1 else None)
-    return Followed(_with_error(ended, at_end, error), at_end, drift, "")
+    return Followed(with_error(ended, at_end, error), at_end, drift, "")
 
 
-def _with_error(learned: Learning, moments: Moments, error: Array | None) -> Learning:
+def with_error(learned: Learning, moments: Moments, error: Array | None) -> Learning:
     """Return a fit to rows of the end, with the error (K p, K p) of the path of actions."""
     if error is None:
         return learned

@@ -31,7 +31,7 @@ from hieropo.estimation.sites import Likelihood, refuse_likelihood
 from hieropo.evaluation.pessimism import PessimismChoice
 from hieropo.features.maps import FeatureMap
 from hieropo.learners.clusters_in_shards import ClustersInShards
-from hieropo.learners.drift import followed
+from hieropo.learners.drift import error_so_far, followed, with_error
 from hieropo.learners.estimator import Estimator
 from hieropo.learners.fitted import Fitted
 from hieropo.learners.further_reads import NO_FURTHER_READS, FurtherReads, learned_by
@@ -251,10 +251,9 @@ class LearnsFromMoments(Fitted, Estimator):
         )  # fmt: skip
         self._settings_note = settings_note(learned.hierarchy, moments, settings, at_mode)
         posterior = learned.posterior
-        policy = LCBPolicy(
-            posterior.population if isinstance(posterior, PosteriorInShards) else posterior, features,
-            pessimism=self._bound()[0], level=self.level, unseen=self.unseen,
-        )  # fmt: skip
+        policy = self._policy_of(
+            posterior.population if isinstance(posterior, PosteriorInShards) else posterior, features
+        )
         self._seconds = {**self._seconds, "learning": perf_counter() - start}
         self.findings_, self._collected = findings, None
         self.moments_ = moments
@@ -275,6 +274,20 @@ class LearnsFromMoments(Fitted, Estimator):
         self._task_levels, self._sketch = task_levels, sketch
         self._hyper_uncertainty, self._noise_identified = learned.hyper_uncertainty, learned.noise_identified
         return self
+
+    def _with_drift_of(self, first: Self) -> None:
+        """Take over the drift of a policy, whose rows this fit has as rows of their end; as ``partial_fit`` does."""
+        if first.drift_ is None or not first.drift_.present:
+            return
+        error = error_so_far(first.hierarchy_, first.features_, self.features_)
+        learned = with_error(Learning(self.hierarchy_, self.posterior_), self.moments_, error)
+        self.hierarchy_, self.posterior_, self.drift_ = learned.hierarchy, learned.posterior, first.drift_
+        self.policy_ = self._policy_of(self.posterior_, self.features_)
+
+    def _policy_of(self, posterior: Any, features: FeatureMap) -> LCBPolicy:
+        return LCBPolicy(
+            posterior, features, pessimism=self._bound()[0], level=self.level, unseen=self.unseen
+        )
 
     def _informed(
         self,

@@ -138,6 +138,9 @@ def _with_actions(features: FeatureMap, actions: Sequence[Any]) -> FeatureMap:
 def learned(moments: LogMoments, like: HierOPO) -> tuple[HierOPO, list[str]]:
     """Return a learner with the settings of another, fitted to moments, and the warnings of the fit.
 
+    Where the coefficients of the other drift, its rows are in the moments as rows of their end, and the error of the
+    drift of its actions stays in the posterior.
+
     Raises
     ------
     HieropoError
@@ -152,6 +155,7 @@ def learned(moments: LogMoments, like: HierOPO) -> tuple[HierOPO, list[str]]:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", HieropoWarning)
         learner = type(like)(**params).fit(moments)
+        learner._with_drift_of(like)
     return learner, [str(warning.message) for warning in caught]
 
 
