@@ -130,7 +130,7 @@ class LabelPosterior(OneHierarchy):
 
     @cached_property
     def _expected(self) -> "_Expected":
-        """What the labels leave of z in expectation; of each task with rows, last of a task without."""
+        """Covariances of z given all labels, averaged over them; of each task with rows, last of a task without."""
         return _Expected.of(
             self._inner_roots, np.vstack([self._propagated.responsibilities, self.label_weights])
         )
