@@ -10,9 +10,18 @@ over the rows of the log, theta = T'kappa, the covariances are diagonal,
 so that few columns with few rows keep one standard deviation, and many rows may show others. A column without spread
 (the intercept) has a g of its own: that an action is better says nothing of how its effect depends on contexts. So have
 columns of metadata, of which L and M are zero (:class:`Pattern`). Both
-are taken at their joint mode; the common standard deviations are integrated afterwards by :mod:`mixture`. The
-slope of the evidence is that of the complete data, averaged (Fisher's identity): with C_j and k_j the variance (at
-s = 1) and mean of one of N coefficients given the log, sums over the N of them,
+are taken at their joint mode, unless the log is for one size of all columns, t_j = g in A, in L and in M. By Laplace's
+method the log Bayes factor of own sizes against equal ones is the gain of log evidence from equal sizes to the mode,
+and for each of A, L and M
+
+    - sum_j [ (t_j - mean t)^2 / (2 TAU^2) + (1 - 1 / n) log(1 + TAU^2 I_j) / 2 ]
+    + min(log h(d) + log(2 pi / (I_0 + 1)) / 2, 0)
+
+over the n columns with spread, I_j = 2 N v_j^2 as below; d is the log size of the intercept less theirs, I_0 the
+information on it, and h(d) = 2 d / (pi^2 sinh d) the density of the difference between logs of two half-Cauchy
+variables. Where it is below 0, sizes are equal. The common standard deviations are integrated afterwards by
+:mod:`mixture`. The slope of the evidence is that of the complete data, averaged (Fisher's identity): with C_j and k_j
+the variance (at s = 1) and mean of one of N coefficients given the log, sums over the N of them,
 
     d log evidence / d t_j = sum (C_j + k_j^2 dof / q) exp(-2 t_j) - N
 
@@ -54,6 +63,7 @@ from hieropo.moments.statistics import Moments
 TAU = 0.5  # sd of the log standard deviations of columns around their common one
 WIDTH = 0.1  # of the Cauchy law of log noise variances of actions
 START = 0.3  # standard deviations in units of the noise, at first
+_EQUAL = 1e-6  # difference of log sizes that counts as none
 _CONSTANT = 1e-6  # sd of a column in units of its root mean square, below which it counts as constant
 _LEAST = 1e-8  # noise variance that counts as none, as a share of the variance of rewards about one fit
 _EVALUATIONS = 60
@@ -264,10 +274,12 @@ def learn_shapes(moments: Moments, pattern: Pattern | None = None, start: Array 
     moments = in_unit_of_fit(moments)
     p, most = moments.unit_dim, np.log(_LOUDEST)
     scaling, columns = Scaling.of(moments), pattern or Pattern.of(p)
-    mode = _mode(moments, scaling, columns, most, start)
+    rows = _few_rows(moments, scaling, columns)
+    mode = _mode(moments, scaling, columns, rows, most, start)
     if np.abs(mode[3 * p :]).max() > _NEARLY * most:  # rewards of some actions are as good as equal
-        mode = _mode(moments, scaling, columns, 0.0)
-    *log_sds, log_noise = _split(mode, p)
+        mode = _mode(moments, scaling, columns, rows, 0.0)
+    log_noise = mode[3 * p :]
+    log_sds = _equal_or_own(moments, scaling, columns, rows, mode)
     factors = _correlations(moments, scaling, columns, log_sds, log_noise)
     log_noise = log_noise - np.median(log_noise)
     action, level, interaction = (
@@ -286,8 +298,7 @@ def _correlations(
     """Return C of A, L and M: I, or the mode of the correlations where the evidence is for them."""
     p = moments.unit_dim
     action = level = interaction = np.eye(p)
-    some_noise = least_noise(moments) > np.finfo(np.float64).tiny
-    if some_noise and 1 < p <= _MOST_CORRELATED and not FewRows.pays(moments):
+    if _some_noise(moments) and 1 < p <= _MOST_CORRELATED and not FewRows.pays(moments):
         search = _CorrelationSearch(moments, scaling, pattern, log_sds, log_noise)
         factors = action, level, interaction
         start = search.evidence(factors, shares=True)
@@ -387,6 +398,7 @@ def _mode(
     moments: Moments,
     scaling: Scaling,
     pattern: Pattern,
+    rows: FewRows | None,
     farthest: float,
     near: Array | None = None,
 ) -> Array:
@@ -404,14 +416,9 @@ def _mode(
     near = None if near is None or near.size != start.size else np.clip(near, -most, most)
     if near is not None:
         start = near
-    some_noise = least_noise(moments) > np.finfo(np.float64).tiny
-    every_column = all(free.all() for free in pattern.parts)  # roots of rows know no columns of metadata
-    by_rows = some_noise and every_column and FewRows.pays(moments)
-    rows = FewRows.of(moments, scaling.transform) if by_rows else None
-    tasks, units = np.count_nonzero(moments.rows.any(axis=1)), np.count_nonzero(moments.rows)
-    counts = np.repeat(np.array([K, tasks, units], dtype=np.float64), p)
+    counts = _counts(moments)
     scaled = near is not None or rows is not None
-    share = _shares(moments, scaling, pattern, start, rows, counts) if scaled else np.ones(3 * p)
+    share = _shares(moments, scaling, pattern, start, rows) if scaled else np.ones(3 * p)
     information = 2.0 * counts * np.square(share) + 1.0 / TAU**2
     unit = 1.0 / np.sqrt(np.append(information, moments.rows.sum(axis=0) / 2 + 1.0 / WIDTH))
     limits = np.stack([(-most - start) / unit, (most - start) / unit], axis=1)
@@ -431,17 +438,82 @@ def _mode(
     return np.asarray(start + unit * solved.x)
 
 
-def _shares(
-    moments: Moments, scaling: Scaling, pattern: Pattern, x: Array, rows: FewRows | None, counts: Array
-) -> Array:
+def _few_rows(moments: Moments, scaling: Scaling, pattern: Pattern) -> FewRows | None:
+    """Return roots of the rows where they pay; they know no columns of metadata."""
+    every_column = all(free.all() for free in pattern.parts)
+    if not (_some_noise(moments) and every_column and FewRows.pays(moments)):
+        return None
+    return FewRows.of(moments, scaling.transform)
+
+
+def _counts(moments: Moments) -> Array:
+    """Return N (3 P,) of the columns of A, L and M."""
+    tasks, units = np.count_nonzero(moments.rows.any(axis=1)), np.count_nonzero(moments.rows)
+    return np.repeat(np.array([moments.n_actions, tasks, units], dtype=np.float64), moments.unit_dim)
+
+
+def _shares(moments: Moments, scaling: Scaling, pattern: Pattern, x: Array, rows: FewRows | None) -> Array:
     """Return v (3 P,) of the columns of A, L and M at (t_A, t_L, t_M, w)."""
     *log_sds, log_noise = _split(x, moments.unit_dim)
     if rows is None:
         evidence = _Evidence.of(moments, scaling, pattern, log_sds, log_noise, shares=True)
         share = np.concatenate(evidence.shares)
     else:
-        share = -rows.variance_slope(log_sds, log_noise) / counts
+        share = -rows.variance_slope(log_sds, log_noise) / _counts(moments)
     return np.clip(np.where(np.concatenate(pattern.parts), share, 0.0), 0.0, 1.0)
+
+
+def _equal_or_own(
+    moments: Moments, scaling: Scaling, pattern: Pattern, rows: FewRows | None, mode: Array
+) -> list[Array]:
+    """Return t_A, t_L and t_M: those of the mode, or equal ones where the log is not for sizes of their own.
+
+    Sizes of logs with metadata, and of one column, are those of the mode.
+    """
+    from scipy.optimize import minimize
+
+    p = moments.unit_dim
+    own = list(_split(mode, p)[:3])
+    if p == 1 or not pattern.task.all() or not _some_noise(moments):
+        return own
+    log_noise = mode[3 * p :]
+
+    def negative(sizes: Array) -> tuple[float, Array]:
+        at = np.append(np.repeat(sizes, p), log_noise)
+        value, slope = _log_evidence(moments, scaling, pattern, at, rows)
+        return -value, -slope[: 3 * p].reshape(3, p).sum(axis=1)
+
+    start = np.array([t[~scaling.constant].mean() if not scaling.constant.all() else t.mean() for t in own])
+    equal = minimize(
+        negative, start, jac=True, method="L-BFGS-B", bounds=[(-_FARTHEST, _FARTHEST)] * 3,
+        options={"maxfun": _EVALUATIONS, "ftol": 1e-5},
+    )  # fmt: skip
+    gain = _log_evidence(moments, scaling, pattern, mode, rows)[0] + float(equal.fun)
+    information = 2.0 * _counts(moments) * np.square(_shares(moments, scaling, pattern, mode, rows))
+    odds = gain + sum(
+        _log_odds_of_own(t, share, scaling.constant)
+        for t, share in zip(own, information.reshape(3, p), strict=True)
+    )
+    return own if odds > 0 else [np.full(p, size) for size in equal.x]
+
+
+def _log_odds_of_own(t: Array, information: Array, constant: NDArray[np.bool_]) -> float:
+    """Return what the prior and the width of the likelihood add to the gain of log evidence, for A, L or M."""
+    others = t[~constant]
+    away = others - others.mean() if others.size else others
+    width = float(np.log1p(TAU**2 * information[~constant]).sum()) * (1 - 1 / max(others.size, 1))
+    odds = -float(away @ away) / (2 * TAU**2) - 0.5 * width
+    if others.size and constant.any():
+        d = abs(float(t[constant].mean() - others.mean()))
+        density = np.log(2 / np.pi**2) + (np.log(d / np.sinh(d)) if d > _EQUAL else 0.0)
+        volume = 0.5 * np.log(2 * np.pi / (1.0 + float(information[constant].sum())))
+        odds += min(float(density + volume), 0.0)
+    return odds
+
+
+def _some_noise(moments: Moments) -> bool:
+    """Return True if rewards vary, so that they may have noise."""
+    return bool(least_noise(moments) > np.finfo(np.float64).tiny)
 
 
 def least_noise(moments: AnyMoments) -> float:
@@ -476,11 +548,7 @@ def _negative(
     """Minus the log posterior density of (t_A, t_L, t_M, w), and its slope; by ``rows`` where they are given."""
     p = moments.unit_dim
     *log_sds, log_noise = _split(x, p)
-    if rows is None:
-        evidence = _Evidence.of(moments, scaling, pattern, log_sds, log_noise)
-        value, slope = evidence.value, evidence.slope()
-    else:
-        value, slope = rows.evidence(log_sds, log_noise, moments.n_rows - p, least_noise(moments))
+    value, slope = _log_evidence(moments, scaling, pattern, x, rows)
     slope[: 3 * p][~np.concatenate(pattern.parts)] = 0.0
     kinds = scaling.constant & pattern.task, ~scaling.constant & pattern.task, ~pattern.task
     for k, (t, free) in enumerate(zip(log_sds, pattern.parts, strict=True)):
@@ -492,6 +560,17 @@ def _negative(
     value -= float(np.log1p((log_noise / WIDTH) ** 2).sum())
     slope[3 * p :] -= 2 * log_noise / (WIDTH**2 + log_noise**2)
     return -float(value), -slope
+
+
+def _log_evidence(
+    moments: Moments, scaling: Scaling, pattern: Pattern, x: Array, rows: FewRows | None
+) -> tuple[float, Array]:
+    """Log evidence of (t_A, t_L, t_M, w), and its slope; by ``rows`` where they are given."""
+    *log_sds, log_noise = _split(x, moments.unit_dim)
+    if rows is not None:
+        return rows.evidence(log_sds, log_noise, moments.n_rows - moments.unit_dim, least_noise(moments))
+    evidence = _Evidence.of(moments, scaling, pattern, log_sds, log_noise)
+    return evidence.value, evidence.slope()
 
 
 class _Evidence(NamedTuple):
