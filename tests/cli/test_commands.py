@@ -763,7 +763,7 @@ class TestStreams:
         sums.mkdir()
         done = called(*call)
         assert done.exit_code == 130
-        assert f"{sums} holds the sums of the files that were read: the same command goes on" in done.stderr
+        assert f"{sums} holds the sums of the files that were read. The same command goes on" in done.stderr
 
     @pytest.mark.slow
     def test_a_terminal_sees_progress_and_a_clean_line_and_json_holds_the_results(

@@ -211,7 +211,7 @@ def test_rows_of_visits_are_no_drift(tmp_path: Path, *, mixed: bool) -> None:
     assert (drift.level_shared > 0.1 > drift.shared) if mixed else (drift.shared > 0.4 > drift.level_shared)
     note = learner.summary().note
     assert "does not show that coefficients drift" in note
-    assert "They count for fewer rows." in note
+    assert "The fit counts such rows as fewer rows." in note
     none = HierOPO(logging="random", drift=None).fit(table, **ROLES)
     if not mixed:
         assert learner.posterior_.table().covs.mean() > 1.2 * none.posterior_.table().covs.mean()
@@ -219,7 +219,7 @@ def test_rows_of_visits_are_no_drift(tmp_path: Path, *, mixed: bool) -> None:
     assert loaded.drift_ == drift
     with pytest.warns(HieropoWarning, match="takes the new rows as independent"):
         loaded.partial_fit(a_log(1, rows=10))
-    with pytest.raises(InputError, match="rows close in time are alike"):
+    with pytest.raises(InputError, match="rows that are close in time have alike rewards"):
         learner.explain(0, log=table)
 
 

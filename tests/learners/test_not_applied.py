@@ -48,7 +48,7 @@ def sharded(path: Path, table: pa.Table, **roles: Any) -> Path:
 
 def test_a_log_with_too_many_tasks_says_that_spreads_were_not_looked_for(tmp_path: Path) -> None:
     learner = HierOPO(logging="random").fit(log(1_001, 6), **ROLES)
-    words = "were not looked for: that takes 8 to 1,000 tasks with rows, and this log has 1,001."
+    words = "unusually large effects or none: the search needs 8 to 1,000 tasks with rows, and this log has 1,001."
     assert words in note(learner)
     saved = learner.save(tmp_path / "policy")
     assert words in note(load_learner(saved))
@@ -56,15 +56,15 @@ def test_a_log_with_too_many_tasks_says_that_spreads_were_not_looked_for(tmp_pat
     assert words in " ".join(shown.output.split())
     assert note(HierOPO(logging="random", spreads="one").fit(log(1_001, 6), **ROLES)) == ""
     assert note(HierOPO(logging="random").fit(log(), **ROLES)) == ""
-    assert note(HierOPO(logging="random").fit(log(1, 30), **{**ROLES, "task": None})).count("looked for") == 0
+    assert note(HierOPO(logging="random").fit(log(1, 30), **{**ROLES, "task": None})).count("look for") == 0
     wide: Any = SimpleNamespace(n_actions=10, unit_dim=4, rows=np.ones((700, 10)))
     assert "at most 31 coefficients" in spreads_out_of_reach(wide)
     assert "too many coefficients" in kinds_out_of_reach(
         SimpleNamespace(**{**vars(wide), "rows": np.ones((30, 10))})
     )
     grouped = HierOPO(logging="random", task_kinds="auto").fit(log(), **ROLES, levels=["region"])
-    assert "absent were not looked for: tasks have groups or metadata." in note(grouped)
-    assert "Kinds of tasks were not looked for: tasks have groups or metadata." in note(grouped)
+    assert "unusually large effects or none: tasks have groups or metadata." in note(grouped)
+    assert "The fit did not look for kinds of tasks: tasks have groups or metadata." in note(grouped)
 
 
 def test_shards_say_which_settings_they_do_not_apply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,19 +72,19 @@ def test_shards_say_which_settings_they_do_not_apply(tmp_path: Path, monkeypatch
     place = sharded(tmp_path / "s", log(40), cluster="session")
     learner = HierOPO(task_kinds="auto").fit(place)
     for words in (
-        "absent were not looked for: the fit is from moments in shards.",
-        "Kinds of tasks were not looked for: the fit is from moments in shards.",
-        "did not test for knowledge of the tasks that the incumbent had: the fit is from moments in shards.",
-        "taken at its mode, so that intervals leave out its uncertainty: the fit is from moments in shards.",
+        "unusually large effects or none: the fit is from moments in shards.",
+        "The fit did not look for kinds of tasks: the fit is from moments in shards.",
+        "did not test whether the incumbent knew something about the tasks: the fit is from moments in shards.",
+        "takes the correlation within clusters at its mode: the fit is from moments in shards.",
     ):
         assert words in note(learner)
     shown = CliRunner().invoke(main, ["inspect", str(learner.save(tmp_path / "policy"))])
-    assert "absent were not looked for" in " ".join(shown.output.split())
+    assert "unusually large effects or none:" in " ".join(shown.output.split())
 
 
 def test_a_correlation_at_its_mode_is_said_with_the_reason() -> None:
     roles = {**ROLES, "cluster": "session"}
-    mode = "so that intervals leave out its uncertainty:"
+    mode = "takes the correlation within clusters at its mode:"
     assert mode not in note(HierOPO(logging="random").fit(log(), **roles))
     kinds = note(HierOPO(logging="random", task_kinds="auto").fit(log(), **roles))
     assert f"{mode} kinds of tasks are asked for." in kinds

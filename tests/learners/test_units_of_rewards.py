@@ -42,7 +42,7 @@ def test_another_unit_gives_the_same_answer_where_actions_walk() -> None:
 @pytest.mark.parametrize("unit", [1e-71, 1e-154, 1e-200, 1e-310])
 @pytest.mark.parametrize("settings", [{}, {"task_cov": "diag"}])
 def test_rewards_whose_powers_are_zero_are_refused_with_a_factor(unit: float, settings: dict) -> None:
-    with pytest.raises(LogError, match=r"Column 'profit': rewards are of a size of .* Rescale the column"):
+    with pytest.raises(LogError, match=r"Column 'profit': rewards have a size of .* Rescale the column"):
         HierOPO(logging="random", **settings).fit(log(unit), **ROLES)
 
 

@@ -139,7 +139,7 @@ def test_commas_are_told_with_the_way_to_read_them(tmp_path, value, arguments):
     way = f"pandas.read_csv(path, {'' if arguments[0] == 't' else 'sep=..., '}{arguments}) reads such numbers"
     with pytest.raises(SchemaError) as refused:  # the first value makes the column text
         HierOPO().fit(path, **COLUMNS)
-    with pytest.warns(HieropoWarning, match="may be the large ones of 'profit'") as warned:
+    with pytest.warns(HieropoWarning, match="may be the largest values of 'profit'") as warned:
         HierOPO().fit(path, **COLUMNS, lenient=True)
     (finding,) = [each for each in examine(path, **COLUMNS).findings if each.kind == "unusable value"]
     for text in (str(refused.value), str(warned[0].message), finding.next):

@@ -198,7 +198,7 @@ def test_other_limits_are_problems_too(hostile: httpx.Client) -> None:
         one["detail"] == "The body cannot be read. A list is needed. Put brackets around the object: [{...}]."
     )
     text = hostile.post("/v1/rewards", json=[{"reward_id": "a", "decision_id": "b", "value": "1"}]).json()
-    assert text["detail"].endswith("at `$[0].value`. GET /openapi.json describes each body.")
+    assert text["detail"].endswith("at `$[0].value`. GET /openapi.json describes the body of each request.")
     assert hostile.get("/v1/decide").status_code == 405
     assert hostile.put("/v1/policies").headers["allow"] == "GET, HEAD, POST"
     assert hostile.get("/nothing").status_code == 404

@@ -71,7 +71,7 @@ class Program(click.Group):
 def _left(checkpoint: str | None) -> str:
     if checkpoint is None or not Path(checkpoint).is_dir():
         return "No partly written file is left."
-    return f"{checkpoint} holds the sums of the files that were read: the same command goes on from them."
+    return f"{checkpoint} holds the sums of the files that were read. The same command goes on from them."
 
 
 def _message(error: Exception) -> str:

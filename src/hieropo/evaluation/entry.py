@@ -271,8 +271,8 @@ def _in_rotation(first: FirstPass, overlap: Overlap) -> tuple[str, ...]:
 def _of_drift(overlap: Overlap) -> tuple[str, ...]:
     """Return sentences about a policy whose coefficients drift, or whose rows of one period are alike."""
     unchecked = (
-        "Predictions are not checked against the rows: rows count by their times, since coefficients may drift or "
-        "rows that are close in time are alike. Predictions are those at the end of the log of the fit."
+        "Predictions are not checked against the rows: coefficients may drift, or rows that are close in time have "
+        "alike rewards. Predictions are those at the end of the log of the fit."
     )
     mean = (
         "Coefficients may drift in time. The model's estimates are for the end of the log. Importance-weighted "

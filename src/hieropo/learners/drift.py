@@ -126,8 +126,8 @@ def drift_of_first_rows(drift: Drift | None) -> Drift | None:
         return None
     if not drift.moves:
         warn(
-            "Rows of the first log that are close in time have alike rewards. partial_fit does not know the times of "
-            "these rows, and takes the new rows as independent of each other. Fit the rows of both logs together."
+            "In the first log rows that are close in time have alike rewards. partial_fit takes the new rows as "
+            "independent of each other. If they are alike too, fit the rows of both logs together."
         )
         return drift
     warn(

@@ -26,9 +26,9 @@ def drift_note(drift: Drift | None, because: Still, time: str | None) -> str:
         )
     if drift.zeta > 0.0:
         texts.append(
-            f"{_walk('Effects of actions in all tasks alike', drift.action_log_odds)} Over the log they change by a "
-            f"standard deviation of {drift.action_sd:.2g} times that of the noise. Coefficients and choices are those "
-            "at the end of the log, and intervals contain the error of this drift."
+            f"{_walk('Effects of actions in all tasks alike', drift.action_log_odds)} Their "
+            f"changes over the log have a standard deviation of {drift.action_sd:.2g} times that of the noise. "
+            "Coefficients and choices are those at the end of the log, and intervals contain the error of this drift."
         )
     if drift.eta > 0.0:
         texts.append(
@@ -38,7 +38,7 @@ def drift_note(drift: Drift | None, because: Still, time: str | None) -> str:
     if not texts:
         texts.append("The log does not show that coefficients drift in time.")
     if any(drift.in_common):
-        texts.append(f"{in_common_note(drift)} They count for fewer rows.")
+        texts.append(in_common_note(drift))
     return " ".join(texts)
 
 
@@ -48,8 +48,9 @@ def in_common_note(drift: Drift) -> str:
     if drift.level_shared > 0.0:
         rows, share = "a task", drift.level_shared
     return (
-        f"Rows of {rows} that are close in time have alike rewards (correlation {share / (1 + share):.2f}) beyond any "
-        "drift, as rows of one visit, session or day have. If a column names this cause, name it by cluster=."
+        f"Rows of {rows} that are close in time have alike rewards (correlation {share / (1 + share):.2f}), more than "
+        "drift explains. Rows of one visit, session or day often have. The fit counts such rows as fewer rows. If a "
+        "column names the visit, session or day, name it by cluster=."
     )
 
 
@@ -59,18 +60,18 @@ def _walk(coefficients: str, log_odds: float) -> str:
         return f"{coefficients} drift in time (log Bayes factor {log_odds:.1f})."
     probability = 1 / (1 + np.exp(-log_odds))
     return (
-        f"{coefficients} may drift in time (probability {probability:.2f}): the fit takes the mean rate over drift and "
-        "none."
+        f"{coefficients} may drift in time (probability {probability:.2f}). The fit multiplies the rate of this drift "
+        "by its probability."
     )
 
 
 _STILL = {
     "prior": "drift is learned under the crossed prior only.",
-    "choices": "the choices of the incumbent are used as evidence, and drift is not derived for them.",
-    "groups": "tasks have groups or metadata, and drift is not derived for them.",
-    "clusters": "rows form clusters, and drift is not derived for them.",
-    "likelihood": "the likelihood is not Gaussian, and drift is not derived for it.",
-    "precision": "rows have precisions, and drift is not derived for them.",
+    "choices": "the choices of the incumbent are used as evidence, which the model of drift does not allow for.",
+    "groups": "tasks have groups or metadata, which the model of drift does not allow for.",
+    "clusters": "rows form clusters, which the model of drift does not allow for.",
+    "likelihood": "the likelihood is not Gaussian, and the model of drift is for a Gaussian one.",
+    "precision": "rows have precisions, which the model of drift does not allow for.",
     "moments": "moments hold no times.",
     "times": "the log has too few different times, or too many tasks, actions and columns for sums by period.",
 }

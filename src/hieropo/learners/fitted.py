@@ -473,9 +473,9 @@ class Fitted:
         rows = None
         if log is not None and self.drift_ is not None and self.drift_.present:
             raise InputError(
-                "log= was given to explain a policy whose rows count for less by their times, as coefficients drift or "
-                "rows close in time are alike: the answer without a single row is not derived there. Leave log out, or "
-                "fit with drift=None."
+                "explain(log=) is not available for this policy: its coefficients drift, or rows that are close in "
+                "time have alike rewards, and the answer without a single row is not derived for such fits. Leave "
+                "log= out, or fit with drift=None."
             )
         if log is not None:
             name = self.likelihood_

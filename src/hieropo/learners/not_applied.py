@@ -37,12 +37,16 @@ def refuse_kinds(settings: Settings, *, crossed: bool) -> None:
     """
     if settings.task_kinds == "one" or (crossed and settings.known is None):
         return
-    reason = "with known=" if settings.known is not None else "without the crossed prior"
+    asked = f"task_kinds={settings.task_kinds!r} has no effect"
+    if settings.known is not None:
+        raise InputError(
+            f"{asked} with known=: kinds of tasks are learned, and a given hierarchy is taken as it is. Set "
+            "task_kinds='one', or leave known= out."
+        )
     raise InputError(
-        f"task_kinds={settings.task_kinds!r} has no effect {reason}: kinds of tasks are learned under the crossed "
-        "prior, which needs a column of actions, each with coefficients of its own, hyper='flat', and no sampling "
-        "weights. "
-        "Set task_kinds='one', or leave the other setting out."
+        f"{asked} without the crossed prior: no other prior has kinds of tasks. The crossed prior needs a column of "
+        "actions, coefficients of their own for each action, hyper='flat', and no sampling weights. Set "
+        "task_kinds='one', or change the setting that excludes the crossed prior."
     )
 
 
@@ -67,15 +71,15 @@ def _sentences(hierarchy: Any, moments: Any, settings: Settings, at_mode: str | 
     if settings.known is None and isinstance(hierarchy, CrossedHierarchies | TwoPartHierarchies):
         yield from _mixtures(hierarchy, moments, settings)
     if isinstance(moments, MomentsInShards) and settings.logging == "unknown":
-        yield f"The fit did not test for knowledge of the tasks that the incumbent had: {_SHARDS}."
+        yield f"The fit did not test whether the incumbent knew something about the tasks: {_SHARDS}."
     if at_mode == "" and uses_choices(hierarchy):
         at_mode = _CHOICES
     elif at_mode == "" and getattr(hierarchy, "mixed_spreads", False):
         at_mode = "tasks have different spreads"
     if at_mode:
         yield (
-            "The correlation within clusters is taken at its mode, so that intervals leave out its uncertainty: "
-            f"{at_mode}."
+            f"The fit takes the correlation within clusters at its mode: {at_mode}. Intervals leave out its "
+            "uncertainty."
         )
 
 
@@ -88,13 +92,14 @@ def _mixtures(hierarchy: Any, moments: Any, settings: Settings) -> Iterator[str]
         reason = never or spreads_out_of_reach(moments)
         if reason:
             yield (
-                f"Tasks whose effects of actions are unusually large or absent were not looked for: {reason}. If a few "
-                "tasks have large effects, claimed gains are up to 1.3 times the true ones."
+                f"The fit did not look for tasks in which actions have unusually large effects or none: {reason}. If "
+                "a few tasks have large effects, claimed gains are too large: up to 1.6 times the true ones in "
+                "simulated logs."
             )
     if settings.task_kinds != "one" and (in_parts or hierarchy.kinds is None):
         reason = never or kinds_out_of_reach(moments)
         yield (
-            f"Kinds of tasks were not looked for: {reason}."
+            f"The fit did not look for kinds of tasks: {reason}."
             if reason
             else "The log does not show that tasks are of several kinds."
         )

@@ -169,7 +169,8 @@ def _open_frame(source: Any) -> LogSource:
         reason = "; ".join(part.strip().rstrip(".") for part in parts)
         raise SchemaError(
             f"The {name} cannot be turned into an Arrow table: {reason}. Hand over a frame with only the columns that "
-            "are needed, each of one type, as by frame['column'].astype('string') where values have several types."
+            "are needed. If a column has values of several types, convert it, such as by "
+            "frame['column'].astype('string')."
         ) from error
 
 

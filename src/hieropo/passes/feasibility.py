@@ -57,8 +57,8 @@ def refuse_tiny(moments: Moments, reward: str) -> None:
     size = float(np.hypot(mean_reward(moments), np.sqrt(corner[0, 0] / corner[1, 1])))
     if 0.0 < size < 1.0 / HUGE:
         raise LogError(
-            f"Column {reward!r}: rewards are of a size of {size:.3g}, so small that their powers do not fit a float64. "
-            f"Is the unit too large? Rescale the column, such as by 1e{-int(np.floor(np.log10(size)))}."
+            f"Column {reward!r}: rewards have a size of {size:.3g}, so small that their powers do not fit a float64. "
+            f"Is the unit too large? Rescale the column, such as by a factor of 1e{-int(np.floor(np.log10(size)))}."
         )
 
 

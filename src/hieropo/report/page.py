@@ -68,7 +68,7 @@ def write_page(document: Document, path: str | os.PathLike[str]) -> Path:
     target = Path(path)
     if target.is_dir():
         raise ArtifactError(
-            f"{target} is a folder; one file is written. Name a file in it, such as {target / 'report.html'}."
+            f"{target} is a folder, and a report is one file. Name a file in it, such as {target / 'report.html'}."
         )
     part = target.with_name(f"{target.name}.part")
     try:

@@ -346,7 +346,7 @@ def _of_body(error: msgspec.ValidationError) -> str:
         return "An object has a field that the API does not have. GET /openapi.json lists the fields."
     if text == "Expected `array`, got `object`":
         return "A list is needed. Put brackets around the object: [{...}]."
-    return f"{text}. GET /openapi.json describes each body."
+    return f"{text}. GET /openapi.json describes the body of each request."
 
 
 _ERRORS: tuple[tuple[Any, int, str, Callable[[Any], str]], ...] = (

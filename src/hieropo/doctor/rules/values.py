@@ -74,7 +74,7 @@ def faults(stats: LogStatistics) -> Iterator[Finding]:
 def _read_commas(columns: list[Reason]) -> str:
     """Return a sentence on how to read numbers with commas, before a space; empty where the first values have none."""
     advice = next(filter(None, (commas_advice(fault.value or "") for fault in columns)), "")
-    return advice and f"Numbers with commas are not read: {advice}; hand it over. "
+    return advice and f"Numbers with commas are not read: {advice}. Hand over this frame. "
 
 
 def _said(reason: str, columns: list[Reason], stats: LogStatistics) -> str:

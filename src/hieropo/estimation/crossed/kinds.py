@@ -561,7 +561,7 @@ def kinds_out_of_reach(moments: Moments) -> str:
     """Return why kinds of tasks are not looked for, as a sentence has it; empty where they are."""
     t, K, p = int(np.count_nonzero(moments.rows.any(axis=1))), moments.n_actions, moments.unit_dim
     if not _enough_tasks(moments):
-        return f"that takes {_FEWEST} to {_MOST:,} tasks with rows, and this log has {t:,}"
+        return f"the search needs {_FEWEST} to {_MOST:,} tasks with rows, and this log has {t:,}"
     if not _room(2, t, K, p):
         return f"two kinds of {K:,} actions with {p:,} columns in {t:,} tasks have too many coefficients"
     return ""

@@ -273,11 +273,11 @@ def spreads_out_of_reach(moments: Moments) -> str:
     """Return why a mixture of spreads is not looked for, as a sentence has it; empty where it is."""
     D, n_tasks = (moments.n_actions + 1) * moments.unit_dim, int(np.count_nonzero(moments.rows.any(axis=1)))
     if not _FEWEST <= n_tasks <= _MOST:
-        return f"that takes {_FEWEST} to {_MOST:,} tasks with rows, and this log has {n_tasks:,}"
+        return f"the search needs {_FEWEST} to {_MOST:,} tasks with rows, and this log has {n_tasks:,}"
     if D > _WIDEST or 3 * n_tasks * D * D > _ROOM:
         return (
-            f"that takes at most {min(_WIDEST, int((_ROOM / (3 * n_tasks)) ** 0.5))} coefficients, (actions + 1) x "
-            f"columns, with {n_tasks:,} tasks, and this log has {D:,}"
+            f"the search takes at most {min(_WIDEST, int((_ROOM / (3 * n_tasks)) ** 0.5))} coefficients, (actions + 1) "
+            f"x columns, with {n_tasks:,} tasks, and this log has {D:,}"
         )
     return ""
 

@@ -113,10 +113,10 @@ def rotation(counts: Codes) -> str | None:
     if shares is None or shares.z > -DIFFERS:
         return None
     return (
-        f"In each task actions came more evenly than independent draws give (z = {shares.z:.1f}), as in rotation or in "
-        "blocks. The action of a held-out row then follows in part from the other rows of its task, so that "
-        "importance-weighted estimates on the rows of the fit are not reliable: IPS and DR tend to be too low. "
-        "Evaluate on later rows."
+        f"Shares of actions differ less between tasks than with independent draws (z = {shares.z:.1f}), as where each "
+        "task has its actions in rotation or in blocks. The action of a held-out row can then be predicted in part "
+        "from the other rows of its task. Importance-weighted estimates on the rows of the fit are therefore not "
+        "reliable: IPS and DR tend to be too low. Evaluate on later rows."
     )
 
 

@@ -154,8 +154,8 @@ class Rejected:
         for reason in self.reasons:
             if reason.reason == NO_NUMBER and (advice := commas_advice(reason.value or "")):
                 return (
-                    f" Numbers with commas are not read, and may be the large ones of {reason.column!r}: {advice}; "
-                    "hand it over, or write the file without commas."
+                    f" Numbers with commas are not read, and may be the largest values of {reason.column!r}: {advice}. "
+                    "Hand over this frame, or write the file without commas."
                 )
         return ""
 
