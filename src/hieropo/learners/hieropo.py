@@ -124,7 +124,8 @@ class HierOPO(LearnsFromMoments):
     drift : {"auto", None}
         With the crossed prior and ``time=``: "auto" lets interactions, effects of actions in all tasks alike, and
         levels of tasks follow random walks, each where its Bayes factor is above 10. Between 1 and 10 the fit uses the
-        rate of the walk times its probability. Policies are then of the end of the log. None: coefficients are
+        rate of the walk times its probability. Policies are then of the end of the log. Where an error that rows of
+        one period have in common explains the log better, such rows count as fewer rows. None: coefficients are
         constant.
     roles : mapping, optional
         Columns by role, as the parameters of :meth:`fit` name them, for use as a scikit-learn estimator:
@@ -153,7 +154,8 @@ class HierOPO(LearnsFromMoments):
         The likelihood with its parameters, where rewards are not taken as Gaussian. ``moments_`` are then those of
         pseudo-rewards.
     drift_ : Drift or None
-        The rates at which interactions, effects of actions and levels drift; None where drift was not tested for.
+        The rates at which interactions, effects of actions and levels drift, and the variance of an error that rows of
+        one period have in common; None where drift was not tested for.
     rejected_ : Rejected or None
         Unusable rows of the last log that were set aside, counted by reason; None in a strict fit, which stops at one.
     findings_ : tuple of Finding
