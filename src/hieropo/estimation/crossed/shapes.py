@@ -524,9 +524,12 @@ def least_noise(moments: AnyMoments) -> float:
 def _zero(moments: AnyMoments) -> float:
     """Return minus a log evidence from which a search measures its own, so that where it stops depends on no unit.
 
-    Rewards in another unit move all log evidences by the same number, and a search stops at a relative change.
+    Rewards in another unit, and another unit of precisions, move all log evidences by the same number, and a search
+    stops at a relative change.
     """
-    return 0.5 * (moments.n_rows - moments.unit_dim) * float(np.log(about_fit(totals(moments))))
+    total = totals(moments)
+    of_squares = 0.5 * (moments.n_rows - moments.unit_dim) * float(np.log(about_fit(total)))
+    return of_squares - 0.5 * float(np.sum(total.log_precision))
 
 
 def refuse_explained(square: float) -> None:
