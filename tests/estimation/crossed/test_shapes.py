@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from reference.dense import Array
+from scipy.optimize import minimize
 
 from hieropo.estimation.crossed import shapes as module
 from hieropo.estimation.crossed.shapes import (
@@ -10,8 +11,10 @@ from hieropo.estimation.crossed.shapes import (
     Pattern,
     Scaling,
     Shapes,
+    _equal_or_own,
     _log_evidence,
     _log_odds_of_own,
+    _mode,
     learn_shapes,
 )
 from hieropo.features.maps import indicator, per_action
@@ -48,6 +51,22 @@ def test_sizes_are_equal_where_the_log_does_not_tell_them(seed: int) -> None:
     np.testing.assert_allclose(shapes.interaction, equal.interaction, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(shapes.action, equal.action, rtol=1e-12, atol=1e-12)
     assert np.ptp(shapes.mode[12:18]) > 0  # a search of a similar log starts from the mode
+
+
+@pytest.mark.parametrize("n", [20, 400])
+def test_equal_sizes_are_those_of_the_largest_evidence_however_many_rows_there_are(n: int) -> None:
+    moments = drawn(np.ones(3), 0, n=n)
+    scaling, pattern = Scaling.of(moments), Pattern.of(3)
+    mode = _mode(moments, scaling, pattern, None, 5.0)
+    equal = np.concatenate(_equal_or_own(moments, scaling, pattern, None, mode))
+    assert (equal.reshape(3, 3) == equal[::3, None]).all()
+
+    def negative(sizes: Array) -> float:
+        at = np.append(np.repeat(sizes, 3), mode[9:])
+        return -_log_evidence(moments, scaling, pattern, at, None)[0]
+
+    best = minimize(negative, equal[::3], method="Nelder-Mead", options={"xatol": 1e-4, "fatol": 1e-6})
+    assert negative(equal[::3]) == pytest.approx(best.fun, abs=0.02)
 
 
 @pytest.mark.parametrize(

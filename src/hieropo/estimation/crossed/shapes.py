@@ -476,25 +476,28 @@ def _equal_or_own(
     own = list(_split(mode, p)[:3])
     if p == 1 or not pattern.task.all() or not _some_noise(moments):
         return own
-    log_noise = mode[3 * p :]
-
-    def negative(sizes: Array) -> tuple[float, Array]:
-        at = np.append(np.repeat(sizes, p), log_noise)
-        value, slope = _log_evidence(moments, scaling, pattern, at, rows)
-        return -value, -slope[: 3 * p].reshape(3, p).sum(axis=1)
-
-    start = np.array([t[~scaling.constant].mean() if not scaling.constant.all() else t.mean() for t in own])
-    equal = minimize(
-        negative, start, jac=True, method="L-BFGS-B", bounds=[(-_FARTHEST, _FARTHEST)] * 3,
-        options={"maxfun": _EVALUATIONS, "ftol": 1e-5},
-    )  # fmt: skip
-    gain = _log_evidence(moments, scaling, pattern, mode, rows)[0] + float(equal.fun)
+    log_noise, of_mode = mode[3 * p :], _log_evidence(moments, scaling, pattern, mode, rows)[0]
     information = 2.0 * _counts(moments) * np.square(_shares(moments, scaling, pattern, mode, rows))
-    odds = gain + sum(
-        _log_odds_of_own(t, share, scaling.constant)
-        for t, share in zip(own, information.reshape(3, p), strict=True)
+    information = information.reshape(3, p)
+    start = np.array([t[~scaling.constant].mean() if not scaling.constant.all() else t.mean() for t in own])
+    unit = 1.0 / np.sqrt(information.sum(axis=1) + 1.0)
+
+    def gain(
+        y: Array,
+    ) -> tuple[float, Array]:  # of the mode: a search stops at a relative change of this alone
+        at = np.append(np.repeat(start + unit * y, p), log_noise)
+        value, slope = _log_evidence(moments, scaling, pattern, at, rows)
+        return of_mode - value, -unit * slope[: 3 * p].reshape(3, p).sum(axis=1)
+
+    equal = minimize(
+        gain, np.zeros(3), jac=True, method="L-BFGS-B",
+        bounds=np.stack([(-_FARTHEST - start) / unit, (_FARTHEST - start) / unit], axis=1),
+        options={"maxfun": _EVALUATIONS, "ftol": 1e-4, "gtol": 1e-2},
+    )  # fmt: skip
+    odds = float(equal.fun) + sum(
+        _log_odds_of_own(t, share, scaling.constant) for t, share in zip(own, information, strict=True)
     )
-    return own if odds > 0 else [np.full(p, size) for size in equal.x]
+    return own if odds > 0 else [np.full(p, size) for size in start + unit * equal.x]
 
 
 def _log_odds_of_own(t: Array, information: Array, constant: NDArray[np.bool_]) -> float:
