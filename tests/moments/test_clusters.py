@@ -192,6 +192,12 @@ def test_actions_that_were_drawn_for_clusters_are_told_from_those_of_rows() -> N
     assert not drawn_by_cluster(task, of_clusters, np.arange(1000))
 
 
+def test_rows_sampled_from_a_log_of_many_tasks_take_memory_for_their_own_tasks_alone() -> None:
+    task, cluster = np.repeat(np.arange(40), 25) * 10**9, np.repeat(np.arange(200), 5)
+    action = np.random.default_rng(0).integers(3, size=200)[cluster]
+    assert drawn_by_cluster(task, action, cluster)
+
+
 @pytest.mark.parametrize("weight", [5.0, 1e4, 1e12])
 def test_rows_of_large_weights_do_not_matter_to_whether_actions_were_drawn_for_clusters(
     weight: float,

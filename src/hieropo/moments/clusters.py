@@ -432,12 +432,14 @@ def drawn_by_cluster(stratum: Codes, action: Codes, cluster: NDArray[Any]) -> bo
     Parameters
     ----------
     stratum, action : (n,) int array
+        Of any numbers, such as those of the tasks of a log of which these rows are a sample.
     cluster : (n,) array
         Ids of clusters.
     """
-    return _drawn_once(
-        stratum, action, np.unique(cluster, return_inverse=True)[1].reshape(-1), np.ones(action.size)
+    strata, actions, clusters = (
+        np.unique(part, return_inverse=True)[1].reshape(-1) for part in (stratum, action, cluster)
     )
+    return _drawn_once(strata, actions, clusters, np.ones(action.size))
 
 
 def _drawn_once(stratum: Codes, action: Codes, cluster: Codes, rows: Array) -> bool:
