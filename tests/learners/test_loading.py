@@ -66,6 +66,13 @@ def test_what_is_loaded_predicts_learns_on_and_saves_as_what_was_saved(name: str
     assert np.array_equal(old.covs, new.covs)
 
 
+def test_the_summary_of_what_is_loaded_says_nothing_of_times(tmp_path: Path) -> None:
+    learner = HierOPO().fit(log(1), **COLUMNS)
+    learner.save(tmp_path / "first")
+    before, after = str(learner.summary()).split(), str(load_learner(tmp_path / "first").summary()).split()
+    assert after == before[: before.index("Time:")]
+
+
 def test_a_gate_is_loaded_and_its_tasks_are_left_alone(tmp_path: Path) -> None:
     learner = HierOPO().fit(log(1), **COLUMNS)
     gated = GatedPolicy(learner.policy_, np.linspace(0, 1, 12), 0.5)

@@ -323,9 +323,8 @@ class PopulationSummary(Report):
             paragraphs.append(table([["model", "log likelihood", "parameters", "evidence", ""], *body]))
         paragraphs.append(paragraph(self.verdict))
         times = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in self.seconds.items())
-        paragraphs.append(
-            paragraph(f"Uncertainty of the hyper-parameters: {self.uncertainty}. Time: {times}.")
-        )
+        spent = f" Time: {times}." if times else ""  # none of a fit that was loaded
+        paragraphs.append(paragraph(f"Uncertainty of the hyper-parameters: {self.uncertainty}.{spent}"))
         return "\n\n".join(paragraphs)
 
 
