@@ -102,6 +102,26 @@ def test_a_fork_while_another_thread_compiles_does_not_block_the_child(
     assert turns._depth == 0
 
 
+def test_a_thread_that_waits_in_vain_to_fork_leaves_the_lock_of_another_fork_alone(tmp_path: Path) -> None:
+    turns = _Turns(0.05)
+
+    def fork_in_vain() -> None:
+        turns._before_fork()
+        turns._after_fork()
+
+    def enter() -> None:
+        with turns.of(tmp_path):
+            entered.set()
+
+    turns._before_fork()
+    thread, entered = threading.Thread(target=fork_in_vain), threading.Event()
+    thread.start()
+    thread.join()
+    turns._after_fork()
+    threading.Thread(target=enter, daemon=True).start()
+    assert entered.wait(5.0)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_thread_that_compiles_may_fork(tmp_path: Path) -> None:
     turns = _Turns()

@@ -67,21 +67,21 @@ class _Turns:
 
     def __init__(self, patience: float = 120.0) -> None:
         self._threads, self._depth = threading.RLock(), 0
-        self._patience, self._waited = patience, False
+        self._patience, self._forking = patience, threading.local()  # several threads may fork at once
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(
                 before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._in_child
             )
 
     def _before_fork(self) -> None:
-        self._waited = self._threads.acquire(timeout=self._patience)
+        self._forking.waited = self._threads.acquire(timeout=self._patience)
 
     def _after_fork(self) -> None:
-        if self._waited:
+        if self._forking.waited:
             self._threads.release()
 
     def _in_child(self) -> None:
-        if self._waited:  # the state of the forking thread, which may compile itself
+        if self._forking.waited:  # the state of the forking thread, which may compile itself
             self._threads.release()
         else:
             self._threads, self._depth = threading.RLock(), 0
