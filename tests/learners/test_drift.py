@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from hieropo import HierOPO, HieropoWarning, InputError, LogMoments, load_learner
 from hieropo.cli import main
+from hieropo.estimation.crossed import action_walks, drift
 from hieropo.model.attribution import attribution, without_tasks
 from hieropo.storage import verify_policy
 
@@ -64,6 +65,26 @@ def test_old_rows_count_less_and_the_summary_says_how_much(fitted: HierOPO, unas
     np.testing.assert_array_equal(fitted.moments_.rows, unasked.moments_.rows)
     assert unasked.drift_ is None
     assert "time" not in unasked.summary().note
+
+
+@pytest.mark.parametrize("room", ["the walks of tasks", "the walk of actions"])
+def test_the_order_of_rows_does_not_choose_the_tasks_that_tell_drift(
+    monkeypatch: pytest.MonkeyPatch, room: str
+) -> None:
+    if room == "the walks of tasks":
+        monkeypatch.setattr(drift, "_UNITS", 100)
+    else:
+        monkeypatch.setattr(action_walks, "_FIRST_ROOM", 20_000)
+        monkeypatch.setattr(action_walks, "_ROOM", 20_000)
+    log = a_log(tasks=80, rows=30, alike=0.5)
+    log = log.set_column(0, "site", log["site"].cast(pa.string()))  # texts are numbered as they come
+    order = np.random.default_rng(1).permutation(len(log))
+    one, other = (HierOPO(logging="random").fit(rows, **ROLES).drift_ for rows in (log, log.take(order)))
+    assert one is not None
+    assert other is not None
+    assert one.present
+    for name in ("kappa", "log_odds", "zeta", "action_log_odds", "half_life"):
+        assert getattr(other, name) == pytest.approx(getattr(one, name), rel=1e-6), name
 
 
 def test_inspect_says_how_fast_the_past_fades(fitted: HierOPO, unasked: HierOPO, tmp_path: Path) -> None:

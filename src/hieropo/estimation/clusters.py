@@ -35,7 +35,7 @@ from hieropo._utils.packed import packed_size, triangle
 from hieropo._utils.progress import say
 from hieropo.moments.clusters import ClusterSums, correlated
 from hieropo.moments.statistics import Moments
-from hieropo.rows.task_hash import task_hashes
+from hieropo.rows.task_hash import of_least_hashes
 
 _LARGEST = 0.99  # correlation
 _SPREAD = 0.15  # standard deviation of the correlations of actions around the common one
@@ -84,7 +84,7 @@ def _part(moments: Moments, clusters: ClusterSums, most: int) -> tuple[Moments, 
     enough = tasks_to_learn_from(len(moments), clusters.size.size, most)
     if len(moments) <= enough:
         return moments, clusters
-    rows = np.sort(np.argsort(task_hashes(moments.tasks), kind="stable")[:enough])
+    rows = of_least_hashes(moments.tasks, enough)
     units = (rows[:, None] * moments.n_actions + np.arange(moments.n_actions)).reshape(-1)
     return moments.at(rows), clusters.of_units(units, moments.unit_rows.size)
 

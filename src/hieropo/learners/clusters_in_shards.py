@@ -7,8 +7,6 @@ hashes, as in memory. So they are in the first shards, and the result is that of
 from dataclasses import dataclass, replace
 from functools import reduce
 
-import numpy as np
-
 from hieropo._utils.arrays import Array
 from hieropo.estimation.clusters import tasks_to_learn_from
 from hieropo.features.maps import FeatureMap
@@ -19,7 +17,7 @@ from hieropo.passes.log_moments import clusters_on
 from hieropo.passes.sharded import ShardedMoments
 from hieropo.passes.shards_in_memory import side_by_side
 from hieropo.rows.keys import Keys
-from hieropo.rows.task_hash import task_hashes
+from hieropo.rows.task_hash import of_least_hashes
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +54,7 @@ class ClustersInShards:
         for k, tasks in enumerate(sums.shard_tasks):
             if tasks and count < wanted:
                 ids = self.sharded.ids(k)
-                rows = np.sort(np.argsort(task_hashes(ids), kind="stable")[: wanted - count])
+                rows = of_least_hashes(ids, wanted - count)
                 some = replace(sums.load(k), keys=Keys(ids)).at(rows)
                 moments.append(some)
                 tables.append(self.table(k).select(some.keys))

@@ -29,6 +29,7 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
+from hieropo._utils.arrays import Codes
 from hieropo.errors import InputError
 from hieropo.rows.ids import instant, object_array, plain
 
@@ -40,6 +41,11 @@ Hashes32 = NDArray[np.uint32]
 
 _FIRST, _SECOND = np.uint32(0x21F0AAAD), np.uint32(0x735A2D97)
 _LOW = 0xFFFFFFFF
+
+
+def of_least_hashes(ids: NDArray[Any], most: int) -> Codes:
+    """Return the positions of the ``most`` ids of the least hashes, ascending: a sample, whatever the order of ids."""
+    return np.sort(np.argsort(task_hashes(ids), kind="stable")[:most])
 
 
 def task_hashes(ids: NDArray[Any]) -> Hashes32:

@@ -19,9 +19,10 @@ Q the covariance of w. V^-1 is the error of means of actions that a fit to rows 
 B Cov(w) B', is the error of that path, which all tasks have in common. Both are independent.
 """
 
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.special import logsumexp
 
@@ -29,6 +30,7 @@ from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.packed import unpack
 from hieropo.model.steps import upper_factor
 from hieropo.moments.periods import NOTHING_SHARED, PeriodSums, Shared, UnitFactors, level_root
+from hieropo.rows.task_hash import of_least_hashes
 
 _ROOM, _FIRST_ROOM = 2**24, 2**22  # doubles of the products of units; where a walk is only looked for
 _USUAL, _WIDEST = 200, 400  # changes w, above which periods are put together; and at most
@@ -359,12 +361,15 @@ def learn_action_walk(
     return ActionWalk(zeta, log_odds, before[:, index], end, error)
 
 
-def tasks_of_paths(periods: PeriodSums, *, first: bool) -> Codes | None:
-    """Return the tasks that paths are learned from; None for all. ``first``: where a walk is only looked for."""
+def tasks_of_paths(tasks: NDArray[Any], periods: PeriodSums, *, first: bool) -> Codes | None:
+    """Return the positions of the tasks that paths are learned from; None for all.
+
+    ``tasks`` are their ids (m,); ``first`` is True where a walk is only looked for.
+    """
     p, (m, K, _) = periods.dim, periods.sums.shape[:3]
     room = _FIRST_ROOM if first else _ROOM
     enough = max(room // (K * (1 + _most_periods(periods) * p) ** 2), 1)
-    return np.sort(np.random.default_rng(0).choice(m, enough, replace=False)) if m > enough else None
+    return of_least_hashes(tasks, enough) if m > enough else None
 
 
 def _most_periods(periods: PeriodSums) -> int:

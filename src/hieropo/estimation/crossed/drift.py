@@ -56,6 +56,7 @@ from hieropo.moments.periods import (
     nearest_constant,
 )
 from hieropo.moments.statistics import Moments
+from hieropo.rows.task_hash import of_least_hashes
 
 DriftSetting = Literal["auto"] | None
 Still = Literal[
@@ -272,7 +273,7 @@ class Constant:
             self.noise_ratio[:, None] * drift.noise_of(periods), nearest_constant(moments), drift.in_common,
         )  # fmt: skip
         rows, precision = float(moments.rows.sum()), self.precision
-        chosen = tasks_of_paths(periods, first=first)
+        chosen = tasks_of_paths(moments.tasks, periods, first=first)
         if chosen is not None:
             rows *= chosen.size / len(moments)
             periods, precision = periods.at(chosen), precision[chosen]
@@ -300,7 +301,7 @@ def learn_drift(moments: Moments, periods: PeriodSums, constant: Constant) -> Le
         if drift.present:
             actions = constant.walk_of_actions(moments, periods, drift)
             assert actions is not None
-    if actions.log_odds > _POSSIBLE and tasks_of_paths(periods, first=True) is not None:
+    if actions.log_odds > _POSSIBLE and tasks_of_paths(moments.tasks, periods, first=True) is not None:
         actions = constant.walk_of_actions(moments, periods, drift, first=False)
         assert actions is not None
     odds = actions.log_odds
@@ -329,7 +330,7 @@ def learn_task_walks(
     chosen, precision = np.arange(len(moments)), constant.precision
     enough = max(_UNITS // (moments.n_actions * moments.unit_dim), _FEWEST)
     if len(moments) > enough:
-        chosen = np.sort(np.random.default_rng(0).choice(len(moments), enough, replace=False))
+        chosen = of_least_hashes(moments.tasks, enough)
         periods, moments = periods.at(chosen), moments.at(chosen)
         precision = precision[chosen]
     if path is not None:
