@@ -114,6 +114,22 @@ def test_folds_keep_clusters_whole(log) -> None:
     assert (sizes > 30).all()
 
 
+def test_a_rival_with_the_choices_of_the_policy_has_its_standard_error_with_few_tasks() -> None:
+    """Clusters in which the policies of the folds differ are one for each task, of the policy and of its rivals."""
+    rng = np.random.default_rng(0)
+    stores, offers = rng.integers(0, 10, 200), rng.integers(0, 3, 200)
+    session = np.repeat(np.arange(200), 3)
+    profit = (0.3**0.5 * rng.normal(size=200) + 0.3 * rng.normal(size=(10, 3))[stores, offers])[session]
+    profit = profit + 0.7**0.5 * rng.normal(size=600)
+    few = pa.table({"store": stores[session], "offer": offers[session], "profit": profit, "session": session})
+    found = HierOPO(logging="random").fit(few, **ROLES).evaluate(few, compare=True)
+    rival = next(one for one in found.comparisons if one.name == "separate")
+    estimate = found.estimate("DR")
+    assert estimate.by == "clusters"
+    assert rival.lead_se == 0.0
+    assert rival.gain_se == pytest.approx(estimate.gain_se, rel=1e-9)
+
+
 @pytest.mark.slow
 def test_an_evaluation_takes_clusters_as_independent_and_says_so(log, learner) -> None:
     evaluation = learner.evaluate(log, compare=True)

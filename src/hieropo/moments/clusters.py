@@ -81,6 +81,14 @@ class Clustered:
         totals = self.totals
         return np.asarray(totals.T @ totals)
 
+    def joined(self, some: Mask) -> "Clustered":
+        """Return the same with the sums of ``some`` clusters, a mask, as one for each unit."""
+        units, place = np.unique(self.unit[some], return_inverse=True)
+        of_units = np.zeros((units.size, self.sums.shape[1]))
+        np.add.at(of_units, place.reshape(-1), self.sums[some])
+        both = np.concatenate([self.sums[~some], of_units])
+        return Clustered(np.append(self.unit[~some], units), np.arange(len(both)), both)
+
 
 class ClusterTotals:
     """Sums z (n, k) of rows by unit and cluster, batch by batch; the mutable edge of a pass over a log.

@@ -125,12 +125,7 @@ class OffPolicyMoments:
         """Clusters, those of a task that depend on each other as one; None where rows form no clusters."""
         if self.clusters is None or self.dependent is None or not self.dependent.any():
             return self.clusters
-        unit, sums, some = self.clusters.unit, self.clusters.sums, self.dependent
-        units, joined = np.unique(unit[some], return_inverse=True)
-        of_units = np.zeros((units.size, sums.shape[1]))
-        np.add.at(of_units, joined.reshape(-1), sums[some])
-        both = np.concatenate([sums[~some], of_units])
-        return Clustered(np.append(unit[~some], units), np.arange(len(both)), both)
+        return self.clusters.joined(self.dependent)
 
     @property
     def rows(self) -> float:

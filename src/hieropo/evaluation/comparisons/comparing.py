@@ -7,6 +7,7 @@ policies is the mean of a difference row by row, whose variance is far below tha
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ from hieropo.moments.accumulation import Accumulator
 from hieropo.moments.clusters import ClusterTotals
 from hieropo.ope.off_policy import OffPolicySums, add_in_turn
 from hieropo.ope.value_estimates import FEW_EFFECTIVE, Ratios, Sample
+from hieropo.rows.ids import Ids
 
 _GROUPS = 101
 
@@ -111,17 +113,26 @@ class Comparing:
         self._total = Accumulator(self._columns, expected=expected)
         self._groups = np.zeros((_GROUPS, self._columns + 2))
         self._clusters: ClusterTotals | None = None
+        self._dependent: ClusterTotals | None = None
 
-    def add(self, rows: Rows, predictions: RowPredictions, judges: Sequence[Judge]) -> None:
-        """Add rows with their predictions."""
+    def add(
+        self,
+        rows: Rows,
+        predictions: RowPredictions,
+        judges: Sequence[Judge],
+        dependent: Mask | None = None,
+    ) -> None:
+        """Add rows with their predictions; ``dependent`` as :meth:`OffPolicySums.add`, for the evaluated policy."""
         batch, n, own = rows.batch, rows.codes.size, predictions.own
         rival_fold = fold_of(batch, FOLDS, self._seed)
         correction = (batch.reward - predictions.of_logged) / predictions.propensity
         z = np.ones((n, self._columns + 2))
+        choices: list[Codes] = []
         value = predictions.of_chosen + np.where(predictions.chosen == rows.codes, correction, 0.0)
         z[:, 0] = np.where(rows.kept, batch.reward, value) - self._low
         for c, rival in enumerate(self._rivals.values()):
             index = rival.choose(rows, rival_fold)
+            choices.append(index)
             same, stays = index == rows.codes, index < 0
             of_chosen = np.zeros(n)
             for k, judge in enumerate(judges):
@@ -145,6 +156,15 @@ class Comparing:
         if batch.cluster is not None:
             self._clusters = self._clusters or ClusterTotals(z.shape[1])
             self._clusters.add(rows.place, batch.cluster, z)
+            if dependent is not None:
+                self._mark(rows, batch.cluster, dependent, choices)
+
+    def _mark(self, rows: Rows, cluster: Ids, dependent: Mask, choices: list[Codes]) -> None:
+        """Count the rows of each cluster in which folds of the policy, or of a rival of these choices, differ."""
+        of_rivals = map(_differs_by_fold, self._rivals.values(), repeat(rows), choices)
+        columns = np.column_stack([dependent, *of_rivals]).astype(np.float64)
+        self._dependent = self._dependent or ClusterTotals(columns.shape[1])
+        self._dependent.add(rows.place, cluster, columns)
 
     def comparisons(self, level: float, rng: np.random.Generator) -> tuple[Comparison, ...]:
         """Return the figures of all policies after the last row."""
@@ -152,7 +172,19 @@ class Comparing:
         sums = np.asarray(moments.sums)
         clusters = None if self._clusters is None else self._clusters.sums()
         squares = unpack(sums.sum(axis=0), k) if clusters is None else clusters.squares
-        sample = Sample(sums[:, packed_size(k - 1) :], squares, self._groups, rng, clusters)
+        dependent = None
+        if self._dependent is not None and clusters is not None and not clusters.spans_units:
+            dependent = self._dependent.sums().sums > 0.0
+
+        def sample_of(*policies: int) -> Sample:
+            """Return the sums, the clusters of a task in which folds of one of these policies differ as one."""
+            joined, of_joined = clusters, squares
+            if clusters is not None and dependent is not None:
+                joined = clusters.joined(np.asarray(dependent[:, policies].any(axis=1)))
+                of_joined = joined.squares
+            return Sample(sums[:, packed_size(k - 1) :], of_joined, self._groups, rng, joined)
+
+        sample = sample_of()
         constant = np.eye(k)[k - 3]
         comparisons = []
         for c, name in enumerate(self._rivals):
@@ -162,7 +194,11 @@ class Comparing:
                 form = np.eye(k)[columns[0]] - (np.eye(k)[columns[1]] if len(columns) > 1 else 0.0)
                 return Ratios(form[None], constant[None])
 
-            gain, lead = (sample.interval(mean(*pair), level) for pair in ((value, k - 2), (0, value)))
+            of_gain, of_lead = (
+                (sample, sample) if dependent is None else (sample_of(1 + c), sample_of(0, 1 + c))
+            )
+            gain = of_gain.interval(mean(value, k - 2), level)
+            lead = of_lead.interval(mean(0, value), level)
             ess = float(sample.total[weight]) ** 2 / max(float(squares[weight, weight]), 1e-300)
             few = None if reaches(ess, FEW_EFFECTIVE) else f"its rows count as {ess:.1f}, too few"
             comparisons.append(
@@ -172,6 +208,14 @@ class Comparing:
                 )
             )  # fmt: skip
         return tuple(comparisons)
+
+
+def _differs_by_fold(rival: Rival, rows: Rows, index: Codes) -> Mask:
+    """Return the mask of the rows (n,) in which a policy of another fold does not choose ``index`` (n,), an action."""
+    differs = np.zeros(index.size, dtype=np.bool_)
+    for fold in range(FOLDS):
+        differs |= rival.choose(rows, np.full(index.size, fold)) != index
+    return differs & (index >= 0)
 
 
 class Weighing:
@@ -242,10 +286,10 @@ class Weighing:
             weight = batch.weights.some(differs).counts(differs.size)
             self._shift.add(place, context, index[differs], weight)
             self._shift.add(place, context, rows.index[differs], -weight)
+        dependent = self._dependent(rows, index) if self._few_tasks and batch.cluster is not None else None
         if self._comparing is not None:
-            self._comparing.add(
-                rows, RowPredictions(fold, index, propensity, of_logged, of_chosen, own), self._judges
-            )
+            predictions = RowPredictions(fold, index, propensity, of_logged, of_chosen, own)
+            self._comparing.add(rows, predictions, self._judges, dependent)
         same = (index == rows.codes).astype(np.float64)
         target = np.where(rows.kept, propensity, same)  # a kept incumbent repeats its action
         self._sums.add(
@@ -258,15 +302,13 @@ class Weighing:
             batch.weight,
             batch.sampling_weight,
             batch.cluster,
-            self._dependent(rows, index) if self._few_tasks and batch.cluster is not None else None,
+            dependent,
         )
 
-    def _dependent(self, rows: Rows, index: Codes) -> Mask | None:
-        """Return the mask of the rows (n,) in which a judge does not choose ``index`` (n,); None with one judge."""
-        if len(self._judges) < 2:
-            return None
+    def _dependent(self, rows: Rows, index: Codes) -> Mask:
+        """Return the mask of the rows (n,) in which a judge does not choose ``index`` (n,); none with one judge."""
         differs = np.zeros(index.size, dtype=np.bool_)
-        for judge in self._judges:
+        for judge in self._judges if len(self._judges) > 1 else ():
             differs |= judge.choose(rows.batch.task, rows.batch.context, rows.mask) != index
         return differs & ~rows.kept
 
