@@ -22,6 +22,7 @@ The posterior of x in task s, at the best v, is given on as residual squares Q_s
 Gamma law of exp(-x) with the same mean and variance.
 """
 
+from dataclasses import replace
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -46,14 +47,16 @@ from hieropo.moments.statistics import Moments
 
 _REPEATED = (
     1 / 3
-)  # share of the rows that are residual degrees of freedom, from which on residuals tell the noise
+)  # share of the rows that are residual degrees of freedom, above which residuals tell the noise
 _FEWEST_TASKS = 8
 _UNITS = 2_000  # units of the part of the tasks that the law is learned from
 _WIDEST = 64  # coefficients (K + 1) p
 _LOGS = np.arange(-4.0, 5.6, 0.5)  # x at which likelihoods are computed
 _FINE = np.arange(-4.0, 5.51, 0.1)  # x of sums
 _SPREADS = 12  # v above 0
-_NODES = (np.arange(12) + 0.5) / 12  # of the half-Cauchy law of sqrt(2 / d_0)
+_DEGREES = (
+    2.0 / np.tan(np.pi / 2 * ((np.arange(12) + 0.5) / 12)) ** 2
+)  # d_0, alike likely: sqrt(2 / d_0) half-Cauchy
 _AROUND = 2  # values of x beside the best one at which spreads are mixed
 _PIECE = 2_048  # tasks at once
 _NONE = 1e-12  # sum of squares about the mean that is none, as a share of the squares
@@ -89,18 +92,15 @@ class NoiseGivenEffects(NamedTuple):
         noise = float(self.noise_var[0] / self.law.ratio[0])
         for first in range(0, len(units.tasks), _PIECE):
             piece = units.piece(first, min(first + _PIECE, len(units.tasks)))
-            (curves,) = np.moveaxis(
-                spread_likelihoods(
-                    piece, self.covs, self.mu, np.array([self.spread]), np.exp(_LOGS), rows[piece.tasks]
-                ),
-                1, 0,
-            )  # fmt: skip
-            F[piece.tasks], Q[piece.tasks] = self._degrees(_finer(curves), noise)
+            likelihoods = spread_likelihoods(
+                piece, self.covs, self.mu, np.array([self.spread]), np.exp(_LOGS), rows[piece.tasks]
+            )
+            F[piece.tasks], Q[piece.tasks] = self._degrees(_finer(likelihoods[:, 0]), noise)
         return NoiseOfLog(self.law, moments, Residuals.of(moments), F, Q)
 
     def _degrees(self, curves: Array, noise: float) -> tuple[Array, Array]:
         """F and Q (t,) of log likelihoods (X, t) of tasks."""
-        mean, variance = self._precisions(curves)
+        mean, variance = precision_moments(curves, self.law, noise)
         d0 = float(1.0 / (self.law.weights @ (1.0 / self.law.degrees)))
         prior = d0 * self.law.common / noise
         shape = mean**2 / np.maximum(variance, np.finfo(np.float64).tiny)
@@ -108,10 +108,6 @@ class NoiseGivenEffects(NamedTuple):
         Q = (d0 + F) / mean - prior
         F = np.where(Q < 0, np.maximum(prior * mean - d0, 0.0), F)
         return F, np.maximum(Q, 0.0) * noise
-
-    def _precisions(self, curves: Array) -> tuple[Array, Array]:
-        """Posterior mean and variance (t,) of exp(-x)."""
-        return precision_moments(curves, self.law, float(self.noise_var[0] / self.law.ratio[0]))
 
 
 def precision_moments(curves: Array, law: NoiseLaw, noise: float) -> tuple[Array, Array]:
@@ -217,15 +213,13 @@ class _Likelihoods(NamedTuple):
 
     def law(self, one: float) -> tuple[NoiseLaw, float]:
         """Integrate over d_0; v, and sigma^2 for each d_0, are at their mode. ``one`` is the value of equal noise."""
-        degrees = 2.0 / np.tan(np.pi / 2 * _NODES) ** 2
-        curves = _finer(self.values)
-        values, at = _evidence(curves, degrees)
-        log_weights = values - np.log(_NODES.size)
+        values, at = _evidence(_finer(self.values), _DEGREES)
+        log_weights = values - np.log(_DEGREES.size)
         total = logsumexp(log_weights, axis=0)
         best = int(total.argmax())
         weights = np.exp(log_weights[:, best] - total[best])
         variance = self.noise * np.exp(_FINE[at[:, best]])
-        return NoiseLaw(float(total[best]) - one, weights, degrees, variance, self.ratio), float(
+        return NoiseLaw(float(total[best]) - one, weights, _DEGREES, variance, self.ratio), float(
             self.scales[best]
         )
 
@@ -233,10 +227,7 @@ class _Likelihoods(NamedTuple):
         """Return likelihoods with mu from rows of the precisions that the law gives their tasks."""
         mean, _ = precision_moments(self.curves(spread), law, self.noise)
         units = self.units
-        weighted = ObservedUnits(
-            units.rows * mean[units.task, None], units.action, units.task, units.tasks, units.starts,
-            units.n_actions, units.dim,
-        )  # fmt: skip
+        weighted = replace(units, rows=units.rows * mean[units.task, None])
         mu = means_of_actions(weighted, self.covs, max(spread, float(self.scales[1])))
         values = spread_likelihoods(units, self.covs, mu, self.scales, np.exp(_LOGS), self.rows)
         return self._replace(mu=mu, values=values)
@@ -275,8 +266,7 @@ class _Likelihoods(NamedTuple):
         cov = level_cov + spread**2 * interaction_cov
         alone = unit_likelihoods(self.units, cov, self.mu, np.exp(_LOGS), rows)
         values = np.array([np.bincount(group, row, groups) for row in alone])
-        degrees = 2.0 / np.tan(np.pi / 2 * _NODES) ** 2
-        return float(logsumexp(_evidence(_finer(values)[:, None], degrees)[0]))
+        return float(logsumexp(_evidence(_finer(values)[:, None], _DEGREES)[0]))
 
 
 def _evidence(curves: Array, degrees: Array) -> tuple[Array, Codes]:
