@@ -225,17 +225,22 @@ def scale(method: Method, plan: Plan, work: Path, folders: dict[str, list[Path]]
     return results
 
 
-def setup(chosen: list[str] | None, plan: Plan, work: Path) -> tuple[list[Method], dict]:
-    """Make the environments; methods that can run, and what each tool is."""
+def setup(chosen: list[str] | None, plan: Plan, work: Path, processes: int) -> tuple[list[Method], dict]:
+    """Make the environments, some at once; methods that can run, and what each tool is."""
     methods, tools = [], {}
+    wanted = {tool.environment: None for tool in TOOLS.values() if not chosen or {*tool.methods} & {*chosen}}
+    with ThreadPoolExecutor(processes) as pool:
+        made = {
+            name: pool.submit(environment, name, work / "environments") for name in wanted if name is not None
+        }
     for name, tool in TOOLS.items():
         mine = [method for method in tool.methods if not chosen or method in chosen]
         if not mine:
             continue
         python, error = sys.executable, r_with_lme4() if name == "lme4" else None
         if tool.environment:
-            made = environment(tool.environment, work / "environments")
-            python, error = str(made.python), made.error
+            environment_made = made[tool.environment].result()
+            python, error = str(environment_made.python), environment_made.error
         tools[name] = {"methods": mine, "error": error}
         if error is None:
             tools[name] |= measured(name, tool, python, plan, work)
@@ -342,7 +347,7 @@ def main() -> None:
     """Run everything and write the results."""
     given, load = arguments(), os.getloadavg()
     plan, work = planned(given), given.work.resolve()
-    methods, tools = setup(given.methods, plan, work)
+    methods, tools = setup(given.methods, plan, work, given.processes)
     drawn = draw(plan, work)
     studies, halves = cut(plan, work, given.data and Path(given.data))
     sizes = {
