@@ -4,7 +4,8 @@
 
 Factors are rows, tasks, features (contexts and the intercept), actions and threads; one at a time, around 100,000 rows,
 1,000 tasks, 4 features, 4 actions and one thread; threads at 5,000,000 rows. Every point is a process of its own on a
-Parquet file, after a small log that loads the compiled loops. Counted are CPU seconds of
+Parquet file, after a small log, and the pass of at most 100,000 rows, which compile and load the loops. Counted are CPU
+seconds of
 
 - pass: ``LogMoments.of``, the checked sums of the rows,
 - fit: ``HierOPO().fit`` of these moments,
@@ -26,6 +27,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
@@ -33,6 +35,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import record
+
+if TYPE_CHECKING:
+    from hieropo import LogMoments
 
 BASE = {"rows": 100_000, "tasks": 1_000, "features": 4, "actions": 4, "threads": 1}
 SMALL = {
@@ -86,8 +91,8 @@ def write_log(path: Path, point: dict[str, int]) -> None:
 def timed(work: Callable[[], object]) -> tuple[object, float, float]:
     """Return the result of a call, its CPU seconds and its seconds by the clock."""
     clock, start = time.perf_counter(), time.process_time()
-    found = work()
-    return found, time.process_time() - start, time.perf_counter() - clock
+    result = work()
+    return result, time.process_time() - start, time.perf_counter() - clock
 
 
 def peak_mb() -> float | None:
@@ -98,22 +103,28 @@ def peak_mb() -> float | None:
     return int(line.split()[1]) / 1024
 
 
+def summed(path: Path, point: dict[str, int]) -> "LogMoments":
+    """Return the sums of a log."""
+    from hieropo import LogMoments
+
+    context = [f"x{j}" for j in range(point["features"] - 1)]
+    return LogMoments.of(path, task="task", action="action", reward="reward", pscore="p", context=context)
+
+
 def stages(path: Path, point: dict[str, int]) -> dict[str, dict[str, float | None]]:
     """Run every stage on one log; CPU seconds, seconds by the clock and the peak of memory so far."""
-    from hieropo import HierOPO, LogMoments
+    from hieropo import HierOPO
 
-    columns = {"task": "task", "action": "action", "reward": "reward", "pscore": "p"}
-    context = [f"x{j}" for j in range(point["features"] - 1)]
     requests = batch(np.random.default_rng(2), REQUESTS, point)
-    found, results = None, {}
+    results = {}
 
     def measure(stage: str, work: Callable[[], object]) -> object:
         value, cpu, clock = timed(work)
         results[stage] = {"cpu": cpu, "clock": clock, "peak_mb": peak_mb()}
         return value
 
-    found = measure("pass", lambda: LogMoments.of(path, context=context, **columns))
-    learner = measure("fit", lambda: HierOPO(logging="random").fit(found))
+    moments = measure("pass", lambda: summed(path, point))
+    learner = measure("fit", lambda: HierOPO(logging="random").fit(moments))
     measure("evaluate", lambda: learner.evaluate(path))
     measure("decide", lambda: learner.predict(requests))
     return results
@@ -131,10 +142,13 @@ def child(text: str) -> None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: point["threads"]])
     with tempfile.TemporaryDirectory() as folder:
         small, path = Path(folder) / "small.parquet", Path(folder) / "log.parquet"
-        for file, size in ((small, {**point, "rows": 2_000 * point["actions"], "tasks": 20}), (path, point)):
-            write_log(file, size)
+        few = {**point, "rows": 2_000 * point["actions"], "tasks": 20}
         with backend.forced(backend.COMPILED):
-            stages(small, {**point, "tasks": 20})
+            write_log(small, few)
+            stages(small, few)
+            write_log(path, {**point, "rows": min(point["rows"], BASE["rows"])})
+            summed(path, point)
+            write_log(path, point)
         print(json.dumps(stages(path, point)))
 
 
