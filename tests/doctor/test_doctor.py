@@ -567,7 +567,7 @@ def test_the_command_says_it_in_text_and_in_json_and_ends_with_1_where_learning_
     pq.write_table(pa.table(at_row("profit", np.nan)(sound())), tmp_path / "bad.parquet")
     code, text = doctor(tmp_path / "bad.parquet", *words)
     assert code == 1
-    assert "Stops learning (1)\n- NaN: column 'profit' (reward) in 1 row (0.05 %), first row 11." in text
+    assert "Stops learning (1)\n- NaN: column 'profit' (reward) in 1 row (0.05 %), first in row 11." in text
     code, text = doctor(tmp_path / "bad.parquet", *words, "--json")
     assert code == 1
     found = json.loads(text)

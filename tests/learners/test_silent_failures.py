@@ -318,7 +318,8 @@ class TestWholeNumbersThatBecameFloatsAreNoIds:
 
     def test_leniently_they_are_counted_by_their_reason(self):
         with pytest.raises(
-            LogError, match=r"400 with an id that may be rounded in 'store' \(first in row 0: 1\.15"
+            LogError,
+            match=r"400 with an id that may be rounded in 'store' \(first in row 0, counted from 0: 1\.15",
         ):
             learner().fit(merged(), **COLUMNS, lenient=True)
         few = log(store=lambda k, value: float(WHOLE[0] if k in (17, 30) else value))

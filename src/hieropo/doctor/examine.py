@@ -83,7 +83,7 @@ def examine(log: Any, *, guess: bool = True, **roles: Any) -> Examination:
     for batch in source.batches(columns):
         collector.add(batch)
     with one_blas_thread:
-        examination = examined(collector.collected(), tuple(guesses))
+        examination = examined(replace(collector.collected(), source=source), tuple(guesses))
     return replace(examination, roles=replace(examination.roles, context=named.context))
 
 

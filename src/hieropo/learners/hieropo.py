@@ -255,7 +255,8 @@ class HierOPO(LearnsFromMoments):
             True: set unusable rows aside, count them in ``rejected_`` and warn; more than half of the log is an error.
             False: the first unusable row is an error.
         rejects : path, optional
-            A .parquet or .csv file to write, which lists the unusable rows: file, row, column, value, reason.
+            A .parquet or .csv file to write, which lists the unusable rows: file, row (from 0), in files of text line (from
+            1), column, value, reason.
         checkpoint : path, optional
             A directory for the sums so far, written after every file. A fit that was killed goes on from there, with
             the same result to the bit. The directory is kept. It is refused once a file that was read has changed.

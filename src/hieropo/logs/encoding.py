@@ -192,11 +192,13 @@ def _another_kind(column: pa.Array, expected: LearnedColumn, first_row: int) -> 
     row = max(pc.index(present, value=True).as_py(), 0)
     kind = kind_of(column.type)
     value = decoded(column)[row].as_py()
-    return LogError(
+    return LogError.in_row(
+        first_row + row,
         f"Column {expected.name!r}, row {first_row + row}: {str(value)[:40]!r} is "
         f"{_IN_WORDS[kind] if kind else f'of Arrow type {column.type}'}, and the log that the features were learned "
         f"from had {_IN_WORDS[expected.kind]} there. Give the column that type; for files "
-        "of text, state it (types=, --type)."
+        "of text, state it (types=, --type).",
+        lenient=False,
     )
 
 
@@ -262,9 +264,11 @@ def _times(column: pa.Array, expected: LearnedColumn, first_row: int) -> tuple[V
     zone = getattr(column.type, "tz", None)
     if (zone is None) != (expected.zone is None):
         has, had = ("no time zone", "one") if zone is None else (f"the time zone {zone}", "none")
-        raise LogError(
+        raise LogError.in_row(
+            first_row,
             f"Column {expected.name!r}, row {first_row}: the times have {has}, and those of the log that the features "
-            f"were learned from had {had}. Give both a zone, or neither."
+            f"were learned from had {had}. Give both a zone, or neither.",
+            lenient=False,
         )
     try:
         instants = column.cast(pa.timestamp("us", tz=zone), safe=False).cast(pa.int64())
@@ -349,7 +353,7 @@ class Encoder:
             )
         count = int(np.count_nonzero(first.rows))
         more = f" (and {count - 1:,} more in this batch of {batch.num_rows:,} rows)" if count > 1 else ""
-        raise LogError(f"Column {column!r}, row {first_row + row}{more}: {why}")
+        raise LogError.in_row(first_row + row, f"Column {column!r}, row {first_row + row}{more}: {why}")
 
 
 def _first_of_each(refused: Sequence[Refusal]) -> list[Refusal]:

@@ -362,10 +362,12 @@ def _refuse_tiny(batch: Batch) -> None:
     row = int(batch.pscore.argmin())
     if batch.pscore[row] < TINY:
         column = None if batch.roles is None else batch.roles.pscore
-        raise LogError(
+        raise LogError.in_row(
+            batch.number(row),
             f"Column {column!r}, row {batch.number(row)}: {batch.pscore[row]:g} is the propensity of the logged "
             "action, so small that the row would outweigh all others. Is it a density, or a product that underflowed? "
-            "Leave such rows out, or evaluate with propensities='estimated'."
+            "Leave such rows out, or evaluate with propensities='estimated'.",
+            lenient=False,
         )
 
 
@@ -384,10 +386,12 @@ def eligible(features: FeatureMap, batch: Batch, codes: Codes) -> NDArray[np.boo
     if unlisted.size:
         row = int(unlisted[0])
         roles = batch.roles
-        raise LogError(
+        raise LogError.in_row(
+            batch.number(row),
             f"Column {None if roles is None else roles.eligible!r}, row {batch.number(row)}: the logged action, "
             f"{(features.actions or ())[codes[row]]!r}, is not in its list of actions. A list needs all actions that "
-            "were eligible when one was chosen. Add it, or leave such rows out."
+            "were eligible when one was chosen. Add it, or leave such rows out.",
+            lenient=False,
         )
     return mask
 
