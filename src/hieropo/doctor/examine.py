@@ -57,7 +57,7 @@ def examine(log: Any, *, guess: bool = True, **roles: Any) -> Examination:
     >>> found.stops, found.findings[0].place
     (True, "column 'profit' from row 2")
     """
-    source = open_log(log, lenient=True, rereadable=bool(roles.get("context")))
+    source = open_log(log, lenient=True, rereadable=bool(roles.get("context") or roles.get("time")))
     role_columns, guesses = guess_roles(source.schema, roles, _guessed(guess))
     named = role_columns
     design = design_of(None, source, named, lenient=True, holes=True)

@@ -59,6 +59,7 @@ from hieropo.evaluation.pessimism import PessimismChoice, choose_pessimism
 from hieropo.features.maps import FeatureMap
 from hieropo.logs.arrow.log_source import located
 from hieropo.logs.arrow.schema import check_listed
+from hieropo.logs.arrow.times_of_text import with_times
 from hieropo.logs.bad_rows.rejects import Rejects
 from hieropo.logs.encoding import opened_requests
 from hieropo.logs.opening import open_log
@@ -546,6 +547,7 @@ def evaluated(
     check_listed(source.schema, roles.eligible, source.name)
     if roles.time is None and usual_time in source.schema.names:
         roles = replace(roles, time=usual_time)
+    source = with_times(source, roles.time, lenient=rejects is not None)
     read(source, roles, rejects=rejects)  # checks all columns before the first row is read
     if not isinstance(subject, Subject):
         subject = subject.of_tasks(_tasks_of(source, roles, rejects))

@@ -24,6 +24,7 @@ from hieropo.features.terms.values import Kind, Values
 from hieropo.logs.arrow.arrays import as_numpy, decoded, ids, is_utf8, numbers, plain_texts
 from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, Part, WrappedSource, over_parts, parts_of
 from hieropo.logs.arrow.schema import SOURCE, check_columns, holds_text
+from hieropo.logs.arrow.times_of_text import times_of
 from hieropo.logs.formats.paths import TEXTS, find_files
 from hieropo.logs.formats.text_types import text_numbers
 from hieropo.logs.opening import open_log
@@ -285,19 +286,8 @@ def _times(column: pa.Array, expected: LearnedColumn, first_row: int) -> tuple[V
 
 def _times_of_text(column: pa.Array, expected: LearnedColumn) -> tuple[pa.Array, list[Refusal]]:
     """Return text as times, ISO 8601, and the rows with other text; JSON has no times."""
-    kind, texts = pa.timestamp("us", tz=expected.zone), plain_texts(column).cast(pa.string())
-    try:
-        return texts.cast(kind), []
-    except pa.ArrowInvalid:
-        pass
-    parsed, wrong = [], np.zeros(len(texts), dtype=np.bool_)
-    for row in range(len(texts)):
-        try:
-            parsed.append(texts[row].cast(kind))
-        except pa.ArrowInvalid:
-            parsed.append(pa.scalar(None, kind))
-            wrong[row] = True
-    return pa.array([value.as_py() for value in parsed], kind), [Refusal(expected.name, "not a time", wrong)]
+    times, wrong = times_of(column, pa.timestamp("us", tz=expected.zone))
+    return times, [Refusal(expected.name, "not a time", wrong)] if wrong.any() else []
 
 
 class Encoder:

@@ -18,6 +18,7 @@ MIXED = pa.dense_union(
     [pa.field("", pa.null())]
 )  # type of columns whose values have several types; they are read as text
 SOURCE = "hieropo.source"  # metadata of a field: the column of the log that it was made of
+TIME_OF_TEXT = b"hieropo.time_of_text"  # metadata of a field of times that were read from text
 NUMBER_ROLES = ("reward", "pscore", "weight", "precision", "sampling_weight", "context", "metadata")
 
 _NUMBERS = (kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_decimal, kinds.is_null)
@@ -208,7 +209,10 @@ def _type_advice(kind: pa.DataType, role: str) -> str:
     if kinds.is_nested(kind):
         return "Give each of its entries a column of its own."
     if role == "time":
-        return "Convert text to a date or a time stamp first."
+        return (
+            "Convert text to a date or a time stamp first, such as by pandas.to_datetime; files and frames with text "
+            "of ISO 8601, such as 2024-05-31 or 2024-05-31T14:30:00Z, are read as they are."
+        )
     if role == "context" and not kinds.is_temporal(kind):
         return "Text is not read as numbers: cast it."
     if kinds.is_temporal(kind):

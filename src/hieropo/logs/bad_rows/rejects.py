@@ -22,7 +22,7 @@ from hieropo.errors import ArtifactError, InputError, LogError, UnknownActionErr
 from hieropo.features.maps import FeatureMap
 from hieropo.logs.arrow.arrays import EXACT, as_numpy, decoded, ids, lists, task_ids
 from hieropo.logs.arrow.log_source import LogSource, lines_of, place_of
-from hieropo.logs.arrow.schema import holds_text, source_of
+from hieropo.logs.arrow.schema import TIME_OF_TEXT, holds_text, source_of
 from hieropo.logs.arrow.writing import TABLE_SUFFIXES, check_target, write_tables
 from hieropo.logs.formats.text_types import commas_advice, text_numbers
 from hieropo.rows.batches import Eligible, Roles, TaskColumns, column_tuple
@@ -30,7 +30,12 @@ from hieropo.rows.columns import RULES
 from hieropo.rows.ids import Ids, may_be_rounded, plain
 from hieropo.rows.keys import Keys
 
-_IN_WORDS = {"missing": "a missing value", "infinite": "an infinite value"}
+NO_TIME = "missing, or no time of ISO 8601"  # reason of times that were read from text
+_IN_WORDS = {
+    "missing": "a missing value",
+    "infinite": "an infinite value",
+    NO_TIME: "a value that is missing or no time of ISO 8601",
+}
 MISSING_REASONS = ("missing", "NaN")  # reasons of values that are missing
 NO_NUMBER = "not a number"  # reason of text where a number is needed
 ROUNDED = "an id that may be rounded"  # reason of floats so large that different whole numbers become one
@@ -281,11 +286,17 @@ def find_bad_values(
 def bad_values_by_role(batch: pa.RecordBatch, roles: Iterable[tuple[str, str]]) -> list[BadValues]:
     """Return the values that cannot play the role of their column, given pairs (role, column)."""
     return [
-        BadValues(column, reason, bad, source_of(batch.schema.field(column)))
+        BadValues(
+            column, _reason(reason, batch.schema.field(column)), bad, source_of(batch.schema.field(column))
+        )
         for role, column in roles
         for reason, bad in _FINDERS.get(role, _bad_numbers)(batch.column(column), role)
         if bad.any()
     ]
+
+
+def _reason(reason: str, field: pa.Field) -> str:
+    return NO_TIME if reason == "missing" and TIME_OF_TEXT in (field.metadata or {}) else reason
 
 
 def any_of(faults: Iterable[BadValues], rows: int) -> Mask:
