@@ -539,8 +539,9 @@ def refuse_explained(square: float) -> None:
     """Raise where nothing is left of the rewards that noise could be learned from."""
     if not square > np.finfo(np.float64).tiny:
         raise NumericalError(
-            "Rewards are explained without any rest, so that their noise is not determined. Are all rewards of the "
-            "log equal? Condition a CrossedHierarchy with a known noise_var instead."
+            "The coefficients explain all rewards exactly, so that the variance of the noise cannot be learned. Are "
+            "all rewards of the log equal? If not, give a hierarchy with a known noise variance: "
+            "known=CrossedHierarchy(...)."
         )
 
 

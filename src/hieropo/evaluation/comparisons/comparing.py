@@ -200,7 +200,7 @@ class Comparing:
             gain = of_gain.interval(mean(value, k - 2), level)
             lead = of_lead.interval(mean(0, value), level)
             ess = float(sample.total[weight]) ** 2 / max(float(squares[weight, weight]), 1e-300)
-            few = None if reaches(ess, FEW_EFFECTIVE) else f"its rows count as {ess:.1f}, too few"
+            few = None if reaches(ess, FEW_EFFECTIVE) else _too_few(ess)
             comparisons.append(
                 Comparison(
                     name, self._low + float(mean(value).value(sample.total)), gain.value, gain.se, gain.low, gain.high,
@@ -208,6 +208,10 @@ class Comparing:
                 )
             )  # fmt: skip
         return tuple(comparisons)
+
+
+def _too_few(ess: float) -> str:
+    return f"the effective sample size is {ess:.1f}, below {FEW_EFFECTIVE:g}: too few rows hold an action of the policy"
 
 
 def _differs_by_fold(rival: Rival, rows: Rows, index: Codes) -> Mask:
