@@ -120,6 +120,7 @@ def examined(stats: LogStatistics, guesses: tuple[str, ...] = ()) -> Examination
 def _findings(stats: LogStatistics, logging_policy: rules_incumbent.Incumbent | None) -> Iterator[Finding]:
     yield from rules_values.faults(stats)
     yield from rules_values.reward(stats)
+    yield from rules_values.averaged(stats)
     yield from rules_features.features(stats)
     yield from rules_tasks.tasks(stats.cells.rows, stats.tasks.values, stats.roles, stats.task_note)
     yield from rules_tasks.no_action(stats.roles)

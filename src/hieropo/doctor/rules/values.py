@@ -18,6 +18,9 @@ _EVENTS_PER_ACTION = 5
 # Share of one row in the sum of squares around the mean: for a normal reward 2 log(n) / n, .01 of 1,000 rows; without
 # a row that holds half of it, half of the noise variance is gone.
 _OUTWEIGHS, _HALF = 0.1, 0.5
+_AVERAGED = (
+    3.0  # mean weight from which on means that are taken for equal rows make intervals much too narrow
+)
 _ROWS_FOR_WEIGHT = 1_000  # from which on the share of one row is informative
 _LOST = 1e15  # standard deviations at which adding another reward loses all its digits
 _FAR = 1e5  # sds between the mean reward and 0: sums of squares around 0 lose 10 of their 16 digits
@@ -142,6 +145,29 @@ def kept_by_chance(stats: LogStatistics) -> Iterator[Finding]:
         "whole "
         "log, and are left out.",
         "Nothing to do, if the column is 1 / P(the row was kept).",
+    )  # fmt: skip
+
+
+def averaged(stats: LogStatistics) -> Iterator[Finding]:
+    """Yield a finding where weights seem to count the rows of which a reward is the mean.
+
+    A weight of c stands for c rows with equal rewards. Rows of many different rewards are seldom equal; and where equal
+    rows were counted, no two rows are equal in all columns.
+    """
+    column, numbers = stats.roles.weight, stats.reward
+    if column is None or not numbers.rows or not stats.numbers[column].whole:
+        return
+    mean = stats.rows / max(stats.looked_at, 1)
+    uncounted = numbers.kind == "few values" and not numbers.whole and stats.repeats.repeated > 0
+    if mean < _AVERAGED or not (numbers.kind == "continuous" or uncounted):
+        return
+    yield Finding(
+        "limits", "weights may count averaged rows", f"column {column!r}",
+        f"The mean weight is {mean:.3g}: a row counts as so many rows, all with exactly its reward. That is right for "
+        "equal rows that were counted. If a reward is the mean of as many rows as its weight says, intervals are too "
+        f"narrow, by a factor of about {mean**0.5:.2g}, and rows that are close in time seem alike.",
+        f"If rewards are means, name the column as precision: precision={column!r}, on the command line --precision "
+        f"{column}.",
     )  # fmt: skip
 
 
