@@ -50,7 +50,9 @@ def test_means_of_rows_are_found_with_the_role_that_fits_them(seed: int, noise: 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", HieropoWarning)
         sd = HierOPO().fit(rows, **COLUMNS).summary().noise_sd.value
-        assert HierOPO().fit(log, **COLUMNS, precision="n").summary().noise_sd.value == pytest.approx(sd, rel=0.1)
+        assert HierOPO().fit(log, **COLUMNS, precision="n").summary().noise_sd.value == pytest.approx(
+            sd, rel=0.1
+        )
 
 
 @pytest.mark.parametrize("values", [[0.0, 1.0], [1.0, 2.0, 3.0, 4.0, 5.0], [0.5, 1.0, 1.5, 2.0]])

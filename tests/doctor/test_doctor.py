@@ -415,7 +415,7 @@ def test_an_evaluation_names_it_too_and_calls_nothing_else_noise() -> None:
     found = learner.evaluate(pa.table(few_tasks(300, r17=-999.0)), propensities="none")
     assert found.checks is not None
     (text,) = found.checks.findings
-    assert text.startswith("The reward of row 17, task ")
+    assert text.startswith("The reward of row 17 (counted from 0), task ")
     assert "Correct it or leave that row out" in text
     log = few_tasks(310, seed=1, r27=-999.0)
     log["r"][:10] = np.nan  # which are set aside, and counted
