@@ -98,6 +98,12 @@ def test_other_text_is_refused_with_the_way_to_convert_it(form: str, tmp_path: P
         fitted(parquet(log(form), tmp_path))
 
 
+def test_csv_with_other_dates_says_how_to_write_them(tmp_path: Path) -> None:
+    pd.DataFrame(log("%d.%m.%Y")).to_csv(tmp_path / "log.csv", index=False)
+    with pytest.raises(SchemaError, match=r"'01\.01\.2024' is neither.*pandas\.to_datetime.*2024-05-31"):
+        fitted(tmp_path / "log.csv")
+
+
 def test_moments_evaluations_and_more_rows_read_them_too(tmp_path: Path) -> None:
     source = parquet(log(), tmp_path)
     learner = fitted(source)

@@ -16,7 +16,7 @@ from hieropo.doctor.rules import tasks as rules_tasks
 from hieropo.doctor.rules import time as rules_time
 from hieropo.doctor.rules import values as rules_values
 from hieropo.errors import LogError
-from hieropo.logs.arrow.schema import check_columns, guess_roles, may_name_clusters, note_of, source_of
+from hieropo.logs.arrow.schema import check_columns, guess_roles, may_name_clusters, note_of
 from hieropo.logs.bad_rows.row_hashes import is_hashable
 from hieropo.logs.opening import open_log
 from hieropo.passes.designs import design_of
@@ -59,14 +59,14 @@ def examine(log: Any, *, guess: bool = True, **roles: Any) -> Examination:
     """
     source = open_log(log, lenient=True, rereadable=bool(roles.get("context") or roles.get("time")))
     role_columns, guesses = guess_roles(source.schema, roles, _guessed(guess))
-    named = role_columns
+    named, of_log = role_columns, frozenset(source.schema.names)
     design = design_of(None, source, named, lenient=True, holes=True)
     source, role_columns = design.source, design.roles
     check_columns(source.schema, role_columns.items(), source.name, texts=True)
     hashed = tuple(
         field.name
         for field in source.schema
-        if source.schema.names.count(field.name) == 1 and is_hashable(field.type) and source_of(field) is None
+        if source.schema.names.count(field.name) == 1 and is_hashable(field.type) and field.name in of_log
     )
     columns = tuple(dict.fromkeys([*role_columns.columns, *hashed]))
     time = role_columns.time
