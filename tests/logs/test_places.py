@@ -14,6 +14,7 @@ from hieropo.doctor import examine
 from hieropo.errors import HieropoWarning, LogError, UnknownActionError
 from hieropo.logs import read
 from hieropo.logs.arrow.log_source import place_of
+from hieropo.logs.interop.joining import join_rewards
 from hieropo.rows.batches import Roles
 
 COLUMNS = {"task": "store", "action": "offer", "reward": "profit"}
@@ -161,3 +162,13 @@ def test_the_list_of_rows_of_a_frame_has_no_lines(tmp_path: Path) -> None:
     with pytest.warns(HieropoWarning, match="set aside"):
         HierOPO().fit(rows(), **COLUMNS, lenient=True, rejects=tmp_path / "bad.csv")
     assert pl.read_csv(tmp_path / "bad.csv").columns == ["file", "row", "column", "value", "reason"]
+
+
+def test_a_join_names_the_lines_of_both_streams(tmp_path: Path) -> None:
+    shown = csv(tmp_path / "shown.csv", ["1,2026-01-01T00:00:00Z", "1,2026-01-01T00:00:00Z"], header="id,at")
+    came = csv(tmp_path / "came.csv", ["1,2026-01-01T01:00:00Z,1", "1,,1"], header="id,at,reward")
+    options: dict[str, Any] = {"id": "id", "time": "at", "window": "24h", "default": 0.0}
+    with pytest.raises(LogError, match=r"line 3 of '.*came.csv': the value is null"):
+        join_rewards(shown, came, **options)
+    with pytest.raises(LogError, match=r"in line 2 of '.*shown.csv' and line 3 of '.*shown.csv'"):
+        join_rewards(shown, pa.table({"id": [1], "at": ["2026-01-01T01:00:00Z"], "reward": [1.0]}), **options)
