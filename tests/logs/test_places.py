@@ -102,6 +102,15 @@ def test_an_action_that_the_map_does_not_know_is_on_its_line(tmp_path: Path) -> 
     other = csv(tmp_path / "log.csv", ["a,gift,1", "b,none,2", "a,bonus,2"])
     with pytest.raises(UnknownActionError, match="line 4 of"):
         learner.evaluate(other)
+    weighted = pa.table({**rows().drop_null().to_pydict(), "n": [3.0] * 16})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HieropoWarning)
+        learner = HierOPO().fit(weighted, **COLUMNS, weight="n")
+    other = csv(
+        tmp_path / "log.csv", ["a,gift,1,3", "b,none,2,4", "a,bonus,2,2"], header="store,offer,profit,n"
+    )
+    with pytest.raises(UnknownActionError, match="line 4 of"):
+        learner.evaluate(other)
 
 
 def test_the_doctor_and_a_fit_name_the_same_place(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hieropo._utils.arrays import Array, Codes, Mask
 from hieropo._utils.threads import in_threads, processors
-from hieropo.errors import LogError
+from hieropo.errors import LogError, UnknownActionError
 from hieropo.evaluation.passes.subject import AsSites
 from hieropo.features.maps import FeatureMap
 from hieropo.logging_policy.logged_propensities import TINY, LoggedPscores, PscoreCheck
@@ -435,7 +435,15 @@ def fold_moments(  # noqa: PLR0913 - as of the first pass
 
 
 def _codes(features: FeatureMap, batch: Batch) -> Codes:
-    return features.action_codes(batch.action, first_row=batch.first_row)
+    try:
+        return features.action_codes(batch.action, first_row=batch.first_row)
+    except UnknownActionError as error:
+        if error.row is None or batch.rows is None:
+            raise
+        number = batch.number(
+            error.row - batch.first_row
+        )  # rows were repeated by their weights, or set aside
+        raise UnknownActionError.in_row(number, error.text_at(f"row {number}"), lenient=False) from None
 
 
 def learned_from(log: FirstPass, learned: Moments, sketch: RowSketch, *, by_rows: bool = False) -> Overlap:
