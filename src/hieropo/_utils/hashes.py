@@ -1,8 +1,11 @@
 """64-bit hashes of numbers."""
 
-import numpy as np
+from typing import Any
 
-from hieropo._utils.arrays import Array, Hashes
+import numpy as np
+from numpy.typing import NDArray
+
+from hieropo._utils.arrays import Codes, Hashes
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -15,13 +18,13 @@ def mixed(x: Hashes) -> Hashes:
         return x ^ (x >> np.uint64(31))
 
 
-def with_values(hashes: Hashes, values: Array) -> Hashes:
+def with_values(hashes: Hashes, values: NDArray[Any]) -> Hashes:
     """Return hashes (n,) that a further value of each row (n,) enters; -0.0 is 0.0."""
     with np.errstate(over="ignore"):
         return mixed(hashes * GOLDEN + (values.astype(np.float64) + 0.0).view(np.uint64))
 
 
-def sample_of(hashes: Hashes, group: Hashes, most: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def sample_of(hashes: Hashes, group: Hashes, most: int) -> Codes:
     """Return the positions, ascending, of ``most`` rows: a sample that does not depend on the order of rows.
 
     Rows of the least hashes are taken. Rows of one ``group`` (n,) are alike, and share a hash; each enters with its
