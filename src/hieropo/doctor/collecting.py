@@ -97,7 +97,7 @@ class LogStatistics:
 
     def place_of(self, row: int) -> str:
         """Return where a row is found, such as "line 3 of 'log.csv'"."""
-        return f"row {row:,}" if self.source is None else place_of(self.source, row)
+        return f"row {row}" if self.source is None else place_of(self.source, row)
 
     @property
     def contexts_per_action(self) -> bool:

@@ -379,7 +379,7 @@ class FilteredParts(PartedSource):
 
 
 def _place_among_passing(row: int, row_filter: Filter) -> str:
-    return f"row {row:,} of those where {row_filter.text}"
+    return f"row {row} of those where {row_filter.text}"
 
 
 def _passing_batches(part: Part, columns: Sequence[str], row_filter: Filter) -> Iterator[pa.RecordBatch]:

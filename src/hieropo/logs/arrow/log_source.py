@@ -183,7 +183,7 @@ def place_of(source: LogSource, row: int) -> str:
     the whole log does; lines of a text file count from 1, as in an editor, and the header is one of them.
     """
     place: Callable[[int], str] | None = getattr(source, "place_of", None)
-    return f"row {row:,}" if place is None else place(row)
+    return f"row {row}" if place is None else place(row)
 
 
 def lines_of(source: LogSource, rows: Sequence[int]) -> list[int] | None:

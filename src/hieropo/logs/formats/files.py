@@ -80,10 +80,10 @@ def place_in_files(row: int, files: Sequence[tuple[Path, int, Lines | None]]) ->
     for path, rows, lines in files:
         if row < rows:
             if lines is not None:
-                return f"line {lines([row])[0]:,} of {str(path)!r}"
-            return f"row {row:,} of {str(path)!r}" if len(files) > 1 else f"row {row:,}"
+                return f"line {lines([row])[0]} of {str(path)!r}"
+            return f"row {row} of {str(path)!r}" if len(files) > 1 else f"row {row}"
         row -= rows
-    return f"row {row:,}"
+    return f"row {row}"
 
 
 def _rows(file: FileRows, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

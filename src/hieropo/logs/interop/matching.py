@@ -437,7 +437,7 @@ class Settings:
     default: float | None
     several: Several
     repeated: Repeated
-    place_of: Callable[[int], str] = "row {:,}".format
+    place_of: Callable[[int], str] = "row {}".format
 
 
 def match_rewards(store: Store, settings: Settings) -> JoinReport:
