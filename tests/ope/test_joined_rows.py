@@ -52,7 +52,7 @@ def test_the_error_of_a_gain_is_that_of_the_units() -> None:
     assert estimate.gain_se == pytest.approx(expected, rel=1e-9)
     assert estimate.by == "rows"
     assert moments.joined is not None
-    assert moments.joined.count == size.size
+    assert moments.joined.number == size.size
     assert moments.joined.effective == pytest.approx(size.sum() ** 2 / (size**2).sum())
     np.testing.assert_allclose(moments.joined.groups.sum(axis=0), moments.total, rtol=1e-12, atol=1e-9)
 
@@ -66,7 +66,7 @@ def test_a_weight_is_so_many_rows_in_any_batches(parts: int) -> None:
     assert one is not None
     assert other is not None
     np.testing.assert_allclose(one.squares, other.squares, rtol=1e-10, atol=1e-9)
-    assert (one.count, one.effective) == pytest.approx((other.count, other.effective))
+    assert (one.number, one.effective) == pytest.approx((other.number, other.effective))
 
 
 def test_rows_that_do_not_depend_on_others_leave_all_estimates_as_they_are() -> None:

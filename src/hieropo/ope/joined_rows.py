@@ -23,7 +23,7 @@ class Units(NamedTuple):
         Sum of Z Z' over the units.
     groups : (101 + t, k) array
         Sums of z over groups of single rows, and over the dependent rows of t tasks.
-    count : float
+    number : float
         Number of units.
     effective : float
         (sum n)^2 / sum n^2 for units of n rows.
@@ -31,7 +31,7 @@ class Units(NamedTuple):
 
     squares: Array
     groups: Array
-    count: float
+    number: float
     effective: float
 
 

@@ -166,7 +166,7 @@ class Sample:
         if self.clusters is not None:
             n = float(len(self._cluster_totals))
         elif self.joined is not None:
-            n, squares = self.joined.count, self.joined.squares
+            n, squares = self.joined.number, self.joined.squares
         return max(float(g @ squares @ g), 0.0) * n / max(n - 1.0, 1.0)
 
     def interval(self, ratios: Ratios, level: float) -> Interval:

@@ -179,7 +179,7 @@ class Comparing:
         for c in range(len(self._rivals)):
             for policies in ((1 + c,), (0, 1 + c)):
                 joined = self._joined.setdefault(policies, JoinedRows(z.shape[1]))
-                joined.add(rows.place, z, counts, differing[:, list(policies)].any(axis=1))
+                joined.add(rows.place, z, counts, np.asarray(differing[:, list(policies)].any(axis=1)))
 
     def comparisons(self, level: float, rng: np.random.Generator) -> tuple[Comparison, ...]:
         """Return the figures of all policies after the last row."""
