@@ -91,7 +91,8 @@ def refuse_rounded_in(values: NDArray[Any], place: str, rows: NDArray[np.int64] 
     if bad.any():
         position = int(bad.argmax())
         row = rows + position if isinstance(rows, int) else rows[position]
-        raise LogError.in_row(int(row), rounded_message(values[position], f"{place}, row {row}: the id"))
+        text = rounded_message(values[position], f"{place}, row {row}: the id")
+        raise LogError.in_row(int(row), text, lenient=False)
 
 
 def id_array(ids: object, column: str, first_row: int = 0) -> Ids:
