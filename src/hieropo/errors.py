@@ -5,6 +5,7 @@ Every message says the value found, where it stands, the likely cause and what t
 
 import inspect
 import warnings
+from typing import Self
 
 
 class HieropoError(Exception):
@@ -12,7 +13,33 @@ class HieropoError(Exception):
 
 
 class InputError(HieropoError, ValueError):
-    """Something handed in cannot be used as it is."""
+    """Something handed in cannot be used as it is.
+
+    Attributes
+    ----------
+    row : int or None
+        Number of the row, from 0 in the whole log, that the message names as "row N"; None where it names none.
+    lenient : bool
+        True where lenient reading sets such a row aside.
+    """
+
+    row: int | None = None
+    lenient: bool = False
+
+    @classmethod
+    def in_row(cls, row: int, text: str, *, lenient: bool = True) -> Self:
+        """Return an error whose text names "row N", which :meth:`at` replaces where the file is known."""
+        error = cls(text)
+        error.row, error.lenient = int(row), lenient
+        return error
+
+    def text_at(self, place: str) -> str:
+        """Return the message with the place of the row in its file, such as "line 3 of 'log.csv'"."""
+        return str(self).replace(f"row {self.row}", place, 1)
+
+    def at(self, place: str, advice: str = "") -> None:
+        """Write the place of the row in its file into the message, and add sentences."""
+        self.args, self.row = (f"{self.text_at(place)}{advice}",), None
 
 
 class NotFittedError(InputError, AttributeError):

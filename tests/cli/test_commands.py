@@ -723,8 +723,25 @@ class TestStreams:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
-        assert process.wait(timeout=60) != 0
+        assert process.wait(timeout=60) == 141
         assert process.stderr.read() == ""
+        process.stderr.close()
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "arrow"])
+    def test_the_end_of_the_reader_of_rows_is_quiet(self, shop: Path, tmp_path: Path, kind: str) -> None:
+        with (tmp_path / "requests.csv").open("w") as file:
+            file.write("store,visits\n" + "".join(f"{k % 8},{k % 7}\n" for k in range(100_000)))
+        process = subprocess.Popen(
+            [*COMMAND, "decide", str(shop / "policy"), str(tmp_path / "requests.csv"), "-o", "-", "--format", kind],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert len(process.stdout.read(10)) == 10
+        process.stdout.close()
+        assert process.wait(timeout=120) == 141
+        assert process.stderr.read() == b""
         process.stderr.close()
 
     @pytest.mark.slow

@@ -342,7 +342,7 @@ def test_strict_and_lenient_on_the_command_line(learner: HierOPO, tmp_path: Path
     assert done.exit_code == 0, done.output
     assert "holds 2 decisions for 3 requests" in done.stdout
     assert "Requests without an action: 1" in done.stdout
-    assert "1 with a missing value in 'price' (first in row 1)" in done.stderr
+    assert "1 with a missing value in 'price' (first in line 3 of '" in done.stderr
     (tmp_path / "r.csv").write_text(rows.replace("v1,2,,", "v1,2,1.0,"))
     assert "holds 3 decisions" in answers(*words, "--strict", "--levels", "region", "--context", "price")
 

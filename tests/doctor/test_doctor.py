@@ -415,7 +415,7 @@ def test_an_evaluation_names_it_too_and_calls_nothing_else_noise() -> None:
     found = learner.evaluate(pa.table(few_tasks(300, r17=-999.0)), propensities="none")
     assert found.checks is not None
     (text,) = found.checks.findings
-    assert text.startswith("The reward of row 17, task ")
+    assert text.startswith("The reward of row 17 (counted from 0), task ")
     assert "Correct it or leave that row out" in text
     log = few_tasks(310, seed=1, r27=-999.0)
     log["r"][:10] = np.nan  # which are set aside, and counted
@@ -567,7 +567,7 @@ def test_the_command_says_it_in_text_and_in_json_and_ends_with_1_where_learning_
     pq.write_table(pa.table(at_row("profit", np.nan)(sound())), tmp_path / "bad.parquet")
     code, text = doctor(tmp_path / "bad.parquet", *words)
     assert code == 1
-    assert "Stops learning (1)\n- NaN: column 'profit' (reward) in 1 row (0.05 %), first row 11." in text
+    assert "Stops learning (1)\n- NaN: column 'profit' (reward) in 1 row (0.05 %), first in row 11." in text
     code, text = doctor(tmp_path / "bad.parquet", *words, "--json")
     assert code == 1
     found = json.loads(text)

@@ -1,5 +1,6 @@
 """Student-t errors: the equations by differences, posteriors against a Gibbs sampler, and the test of symmetry."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -144,3 +145,19 @@ def test_sums_of_sites_are_those_of_rewards_where_sites_are_these() -> None:
     weighted = rows.sums(Sites(rows.reward, np.full(len(rows), 2.0)))
     np.testing.assert_allclose(weighted.sums, 2.0 * rows.moments.sums, rtol=1e-12)
     np.testing.assert_allclose(weighted.log_precision, rows.moments.rows * np.log(2.0))
+
+
+@pytest.mark.parametrize("decimals", [1, 12])
+def test_the_sample_that_tells_the_tails_does_not_depend_on_the_order_of_rows(decimals: int) -> None:
+    rows, _, _ = a_problem(0, 1_000)
+    rows = replace(rows, reward=rows.reward.round(decimals))
+    order = np.random.default_rng(1).permutation(len(rows))
+    shuffled = replace(rows, unit=rows.unit[order], phi=rows.phi[order], reward=rows.reward[order])
+    some, others = rows.sample(2_000), order[shuffled.sample(2_000)]
+    assert some.size == np.unique(some).size == 2_000
+    assert (np.diff(some) > 0).all()
+    values = [sorted(zip(rows.unit[which], rows.reward[which], strict=True)) for which in (some, others)]
+    assert values[0] == values[1]
+    share = np.bincount(rows.unit[some]) / np.bincount(rows.unit)  # about 1 / 6 of every unit
+    assert share.min() > 0.09
+    assert share.max() < 0.26

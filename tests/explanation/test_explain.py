@@ -276,8 +276,9 @@ def test_a_single_row_can_turn_the_choice() -> None:
     explanation = fitted.explain(0, log=few)
     assert explanation.choice.action == "a"
     assert (explanation.influential_rows[0].row, explanation.influential_rows[0].choice) == (0, "b")
-    assert "Without row 0 of the log (task 0, a, reward 9) the choice would be b." in " ".join(
-        explanation.turning()
+    assert (
+        "Without row 0 of the log, counted from 0 (task 0, a, reward 9), the choice would be b."
+        in " ".join(explanation.turning())
     )
 
 

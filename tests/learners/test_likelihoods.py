@@ -241,3 +241,16 @@ class TestRefusals:
     def test_an_unknown_name(self) -> None:
         with pytest.raises(InputError, match="likelihood='tweedie'; one of 'gaussian'"):
             HierOPO(likelihood="tweedie").fit(a_log(tasks=5)[0], **ROLES)  # type: ignore[arg-type]
+
+
+def test_the_order_of_rows_does_not_matter_where_a_sample_tells_the_tails() -> None:
+    rng, n = np.random.default_rng(3), 9_000  # more rows than the sample
+    offer, store = rng.integers(0, 3, n), np.array([f"t{k}" for k in rng.integers(0, 30, n)])
+    log = pa.table({"store": store, "offer": offer, "profit": 0.3 * offer + rng.standard_t(3, n)})
+    means = []
+    for order in (np.arange(n), rng.permutation(n)):
+        shuffled = log.take(pa.array(order))
+        learner = HierOPO(likelihood="robust").fit(shuffled, task="store", action="offer", reward="profit")
+        table = learner.policy_.table
+        means.append(np.asarray(table.means)[np.argsort(np.asarray(table.keys.values, dtype=str))])
+    np.testing.assert_allclose(means[0], means[1], rtol=0, atol=1e-9)

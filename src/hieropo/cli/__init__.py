@@ -47,7 +47,8 @@ def main() -> None:
     """Learn one policy for every task from one log, by off-policy learning with a hierarchical model.
 
     Results go to standard output; errors, warnings and progress to standard error. Exit codes: 0 done,
-    1 the data or a file cannot be used, 2 the command line cannot be understood, 130 interrupted.
+    1 the data or a file cannot be used, 2 the command line cannot be understood, 130 interrupted, 141 the program
+    that reads the output, such as head, has ended.
     """
 
 

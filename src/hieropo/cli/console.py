@@ -1,12 +1,15 @@
 """The common behaviour of all commands: exit codes, errors, warnings, JSON, shared options and a progress line.
 
 Exit codes: 0 done; 1 the data or a file cannot be used; 2 the command line cannot be understood; 130
-interrupted. Standard output holds the result alone; errors, warnings and progress go to standard error.
+interrupted; 141 the reader of the output, such as ``head``, has gone. Standard output holds the result alone; errors,
+warnings and progress go to standard error.
 """
 
 import errno
 import json
 import math
+import os
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +31,7 @@ DEBUG = "hieropo.debug"
 WARNINGS = "hieropo.warnings"
 CHECKPOINT = "hieropo.checkpoint"
 INTERRUPTED = 130
+NO_READER = 141  # 128 + SIGPIPE, as shells report a program that such a signal ends
 FOREIGN = (
     ".csv",
     ".tsv",
@@ -63,9 +67,23 @@ class Program(click.Group):
                 click.echo(f"\nInterrupted. {_left(ctx.meta.get(CHECKPOINT))}", err=True)
                 ctx.exit(INTERRUPTED)
             except Exception as error:
-                if ctx.meta.get(DEBUG) or (isinstance(error, OSError) and error.errno == errno.EPIPE):
+                if isinstance(error, OSError) and error.errno == errno.EPIPE:
+                    _leave_closed_pipe()
+                    ctx.exit(NO_READER)
+                if ctx.meta.get(DEBUG):
                     raise
                 raise click.ClickException(_message(error)) from error
+
+
+def _leave_closed_pipe() -> None:
+    """Send what is still buffered for a closed pipe nowhere, so that the end of the process writes no error."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def _left(checkpoint: str | None) -> str:
@@ -127,7 +145,7 @@ def rejects_options(command: Callable[..., Any]) -> Callable[..., Any]:
     rejects = click.option(
         "--rejects", metavar="FILE",
         help="Write a list of the unusable rows to this .parquet or .csv file: file, row (from 0, in the whole log), "
-        "column, value, reason.",
+        "line (from 1, in files of text), column, value, reason.",
     )  # fmt: skip
     return lenient(rejects(command))
 

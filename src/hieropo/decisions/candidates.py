@@ -24,6 +24,7 @@ from hieropo.decisions.requests import NewTaskPolicies, RequestReader, Requests,
 from hieropo.decisions.tables import ColumnNames, table_of
 from hieropo.errors import InputError, LogError
 from hieropo.logs.arrow.arrays import ids
+from hieropo.logs.arrow.log_source import LogSource
 from hieropo.logs.bad_rows.rejects import BadValues, Reason, any_of
 from hieropo.policies.gating import GatedPolicy
 from hieropo.policies.lower_bound import Choices, LCBPolicy
@@ -80,10 +81,10 @@ def decide_candidates(
         )
         unseen = int(np.count_nonzero(answers.usable & ~answers.task_known))
         unknown_tasks_.add(first.task, unseen)
-        reasons = tuple(rows.reason(fault, numbers[:, 0]) for fault in answers.faults)
+        reasons = tuple(rows.reason(fault, numbers[:, 0]).placed(reader.log) for fault in answers.faults)
         yield Decisions(table, Counts(len(first), unseen, 0, int(np.count_nonzero(~answers.usable)), reasons))
     if rows.unusable.size:
-        yield _undecided(rows, names, 0 if new_tasks is None else len(new_tasks.levels), top)
+        yield _undecided(rows, names, 0 if new_tasks is None else len(new_tasks.levels), top, reader.log)
     unknown_tasks_.finish()
 
 
@@ -125,7 +126,7 @@ def _choose(
     )
 
 
-def _undecided(rows: "_AllRows", names: ColumnNames, n_levels: int, top: int) -> Decisions:
+def _undecided(rows: "_AllRows", names: ColumnNames, n_levels: int, top: int, log: LogSource) -> Decisions:
     """Return the rows of requests that cannot be used, each with the number of its first candidate."""
     n = rows.unusable.size
     nothing = np.zeros(n, dtype=np.bool_)
@@ -142,7 +143,7 @@ def _undecided(rows: "_AllRows", names: ColumnNames, n_levels: int, top: int) ->
         unknown=rows.unknown,
         candidates=rows.unusable[:, None],
     )
-    reasons = tuple(rows.reason(fault, rows.unusable) for fault in rows.faults)
+    reasons = tuple(rows.reason(fault, rows.unusable).placed(log) for fault in rows.faults)
     return Decisions(table, Counts(n, undecided=n, reasons=reasons))
 
 

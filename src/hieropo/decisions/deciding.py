@@ -14,6 +14,7 @@ from hieropo.decisions.tables import ColumnNames, counted_reason, table_of
 from hieropo.errors import InputError, SchemaError, warn
 from hieropo.features.maps import FeatureMap
 from hieropo.features.terms.learned import LearnedTerms
+from hieropo.logs.arrow.log_source import located
 from hieropo.logs.arrow.writing import id_column
 from hieropo.logs.engines.tables import TableSource
 from hieropo.policies.gating import GatedPolicy
@@ -171,13 +172,16 @@ def _decide_rows(
     names = ColumnNames(reader.own, () if new_tasks is None else new_tasks.levels, reader.leveled)
     unknown_tasks = UnknownTasks(policy.table.keys)
     for batch in reader.batches():
-        answers = answer(policy, batch, new_tasks, top=top + 1, strict=strict)
+        with located(reader.log):
+            answers = answer(policy, batch, new_tasks, top=top + 1, strict=strict)
         n = batch.rows.num_rows
         table = table_of(answers, batch.own, names, number=batch.first_row + np.arange(n), unknown=batch.unknown,
                          actions=actions)  # fmt: skip
         unseen = int(np.count_nonzero(answers.usable & ~answers.task_known))
         unknown_tasks.add(batch.requests.task, unseen)
-        reasons = tuple(counted_reason(fault, batch.rows, batch.first_row) for fault in answers.faults)
+        reasons = tuple(
+            counted_reason(fault, batch.rows, batch.first_row).placed(reader.log) for fault in answers.faults
+        )
         kept, undecided = np.count_nonzero(answers.kept), np.count_nonzero(~answers.usable)
         yield Decisions(table, Counts(n, unseen, int(kept), int(undecided), reasons, batch.other_levels))
     unknown_tasks.finish()

@@ -13,7 +13,7 @@ from hieropo.errors import LogError, SchemaError, warn
 from hieropo.features.maps import FeatureMap
 from hieropo.features.terms.learned import LearnedTerms
 from hieropo.logs.arrow.arrays import decoded, ids, lists, plain_texts, task_ids, without_views
-from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, empty
+from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, empty, located
 from hieropo.logs.arrow.schema import NUMBER_ROLES, check_columns, check_listed, holds_text
 from hieropo.logs.bad_rows.rejects import BadValues, any_of, bad_values_by_role, unknown_actions
 from hieropo.logs.encoding import Encoder, opened_log
@@ -378,12 +378,13 @@ class RequestReader:
 
     absent: tuple[str, ...]
     own: tuple[str, ...]
+    log: LogSource
 
     def __init__(
         self, source: Any, columns: RequestColumns, *, strict: bool, batch_rows: int = BATCH_ROWS
     ) -> None:
         self._strict, self._batch_rows = strict, batch_rows
-        self._log = log = opened_log(source, columns, lenient=not strict)
+        self.log = log = opened_log(source, columns, lenient=not strict)
         self._encoder = None if columns.terms is None else Encoder(columns.terms)
         names = log.schema.names
         self.columns = columns
@@ -419,11 +420,12 @@ class RequestReader:
             There is no row; or, in a strict reading, a row cannot be used.
         """
         row = 0
-        for batch in self._log.batches(self._read, self._batch_rows):
-            yield self.batch(batch, row)
-            row += batch.num_rows
+        with located(self.log):
+            for batch in self.log.batches(self._read, self._batch_rows):
+                yield self.batch(batch, row)
+                row += batch.num_rows
         if not row:
-            raise empty(self._log.name)
+            raise empty(self.log.name)
 
     def batch(self, rows: pa.RecordBatch, first_row: int) -> RequestBatch:
         """Check consecutive rows, which have the columns of the reader."""
@@ -479,7 +481,7 @@ class RequestReader:
         """Return the columns that decisions carry along, of the types of the schema."""
         columns = {}
         for name in self.own:
-            column, kind = rows.column(name), self._log.schema.field(name).type
+            column, kind = rows.column(name), self.log.schema.field(name).type
             if pa.types.is_dictionary(column.type):
                 is_text = not pa.types.is_dictionary(kind)  # a reader may encode texts
                 column = decoded(column) if is_text else _without_views_in_dictionary(column)

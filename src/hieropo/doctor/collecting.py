@@ -13,6 +13,7 @@ from hieropo.doctor.statistics.times import Timeline, Times
 from hieropo.errors import LogError
 from hieropo.logging_policy.cells import MOST_CELLS, Cells, CellSums
 from hieropo.logging_policy.logged_propensities import TINY
+from hieropo.logs.arrow.log_source import LogSource, place_of
 from hieropo.logs.bad_rows.lenient import LenientReader
 from hieropo.logs.bad_rows.rejects import Reason
 from hieropo.logs.bad_rows.row_hashes import hashes_of_ids, ordered_numbers, row_hashes
@@ -58,14 +59,16 @@ class LogStatistics:
     contexts : Moments or None
         Moments of z = (1, x - origin, r), by the code of the action; None without context columns.
     origin : (c,) array
-    misplaced : str or None
-        Reason why levels or metadata cannot be used.
+    misplaced : LogError or None
+        Error that says why levels or metadata cannot be used.
     mean_reward : float
         Mean of the usable rewards, by weights and sampling weights; NaN without any.
     task_note : str or None
         Reason of the source why the column of tasks is text.
     alike : tuple of AlikeRows
         Correlation of the rewards of rows that a column without a role, or their order, joins.
+    source : LogSource or None
+        The log, for the places of rows; None where these are not known.
     """
 
     name: str
@@ -86,10 +89,15 @@ class LogStatistics:
     hashed: tuple[str, ...]
     contexts: Moments | None
     origin: Array
-    misplaced: str | None
+    misplaced: LogError | None
     mean_reward: float
     task_note: str | None = None
     alike: tuple[AlikeRows, ...] = ()
+    source: LogSource | None = None
+
+    def place_of(self, row: int) -> str:
+        """Return where a row is found, such as "line 3 of 'log.csv'"."""
+        return f"row {row}" if self.source is None else place_of(self.source, row)
 
     @property
     def contexts_per_action(self) -> bool:
@@ -177,7 +185,7 @@ class Collector:
         self._contexts: Accumulator | None = None
         self._origin = np.zeros(len(roles.context))
         self._task_levels = TaskLevels(roles)
-        self._misplaced: str | None = None
+        self._misplaced: LogError | None = None
         self._stand_for, self._total = 0.0, 0.0
 
     @property
@@ -332,7 +340,7 @@ class Collector:
         try:
             self._task_levels.add(batch)
         except LogError as error:
-            self._misplaced = str(error)
+            self._misplaced = error
 
     def collected(self) -> LogStatistics:
         """Return the statistics of all rows so far."""

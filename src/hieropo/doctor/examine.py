@@ -16,7 +16,7 @@ from hieropo.doctor.rules import tasks as rules_tasks
 from hieropo.doctor.rules import time as rules_time
 from hieropo.doctor.rules import values as rules_values
 from hieropo.errors import LogError
-from hieropo.logs.arrow.schema import check_columns, guess_roles, may_name_clusters, note_of, source_of
+from hieropo.logs.arrow.schema import check_columns, guess_roles, may_name_clusters, note_of
 from hieropo.logs.bad_rows.row_hashes import is_hashable
 from hieropo.logs.opening import open_log
 from hieropo.passes.designs import design_of
@@ -57,16 +57,16 @@ def examine(log: Any, *, guess: bool = True, **roles: Any) -> Examination:
     >>> found.stops, found.findings[0].place
     (True, "column 'profit' from row 2")
     """
-    source = open_log(log, lenient=True, rereadable=bool(roles.get("context")))
+    source = open_log(log, lenient=True, rereadable=bool(roles.get("context") or roles.get("time")))
     role_columns, guesses = guess_roles(source.schema, roles, _guessed(guess))
-    named = role_columns
+    named, of_log = role_columns, frozenset(source.schema.names)
     design = design_of(None, source, named, lenient=True, holes=True)
     source, role_columns = design.source, design.roles
     check_columns(source.schema, role_columns.items(), source.name, texts=True)
     hashed = tuple(
         field.name
         for field in source.schema
-        if source.schema.names.count(field.name) == 1 and is_hashable(field.type) and source_of(field) is None
+        if source.schema.names.count(field.name) == 1 and is_hashable(field.type) and field.name in of_log
     )
     columns = tuple(dict.fromkeys([*role_columns.columns, *hashed]))
     time = role_columns.time
@@ -83,7 +83,7 @@ def examine(log: Any, *, guess: bool = True, **roles: Any) -> Examination:
     for batch in source.batches(columns):
         collector.add(batch)
     with one_blas_thread:
-        examination = examined(collector.collected(), tuple(guesses))
+        examination = examined(replace(collector.collected(), source=source), tuple(guesses))
     return replace(examination, roles=replace(examination.roles, context=named.context))
 
 
@@ -120,6 +120,7 @@ def examined(stats: LogStatistics, guesses: tuple[str, ...] = ()) -> Examination
 def _findings(stats: LogStatistics, logging_policy: rules_incumbent.Incumbent | None) -> Iterator[Finding]:
     yield from rules_values.faults(stats)
     yield from rules_values.reward(stats)
+    yield from rules_values.averaged(stats)
     yield from rules_features.features(stats)
     yield from rules_tasks.tasks(stats.cells.rows, stats.tasks.values, stats.roles, stats.task_note)
     yield from rules_tasks.no_action(stats.roles)

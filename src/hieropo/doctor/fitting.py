@@ -102,6 +102,7 @@ def of_rows(stats: LogStatistics, coefficients: int) -> Iterator[Finding]:
         return
     yield from rules_values.sign(stats)
     yield from rules_values.outlying(stats)
+    yield from rules_values.averaged(stats)
     if stats.looked_at == stats.all_rows:
         yield from rules_values.variation(stats)
         yield from rules_tasks.chosen(stats)

@@ -81,7 +81,7 @@ class PassStatistics:
         """Return the statistics of the log; None where not all parts were read."""
         if self._waiting or not self.rows:
             return None
-        return replace(self._total.collected(), all_rows=self.rows)
+        return replace(self._total.collected(), all_rows=self.rows, source=self._source)
 
 
 class _PartStatistics:

@@ -224,9 +224,7 @@ class LeftOut(NamedTuple):
     @classmethod
     def of(cls, rows: LogRows, posterior: Any, reward: Array, mean: Array, variance: Array) -> Self:
         """Leave out each of at most 8,192 rows, which entered the posterior N(mean, variance) as ``reward``."""
-        n, some = len(rows), np.arange(len(rows))
-        if n > _SAMPLE:
-            some = np.sort(np.random.default_rng(0).choice(n, _SAMPLE, replace=False))
+        some = rows.sample(_SAMPLE)
         task, action = np.divmod(rows.unit[some], rows.moments.n_actions)
         noise = np.asarray(posterior.noise_variances)[action]
         precision = row_precision(posterior, task, None)
@@ -456,9 +454,9 @@ def _along(away: Array, mean: Array, limit: float) -> float:
 
 def _commonest(rows: LogRows) -> tuple[float, float]:
     """Return the share of the commonest reward, and the reward."""
-    every = slice(None, None, max(1, len(rows) // _SOME))
-    values, number = np.unique(rows.reward[every], return_inverse=True)
-    totals = np.bincount(number, rows.counts[every])
+    some = rows.sample(_SOME)
+    values, number = np.unique(rows.reward[some], return_inverse=True)
+    totals = np.bincount(number, rows.counts[some])
     return float(totals.max() / totals.sum()), float(values[totals.argmax()])
 
 

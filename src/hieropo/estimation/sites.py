@@ -17,12 +17,14 @@ from typing import Any, Literal, NamedTuple, Protocol, get_args
 import numpy as np
 
 from hieropo._utils.arrays import Array, Codes
+from hieropo._utils.hashes import sample_of, with_values
 from hieropo._utils.packed import triangle
 from hieropo.errors import InputError
 from hieropo.features.maps import FeatureMap
 from hieropo.moments.statistics import Moments, add_rows
 from hieropo.moments.units import one_action
 from hieropo.rows.batches import Batch, Roles
+from hieropo.rows.task_hash import task_hashes
 
 Likelihood = Literal["gaussian", "robust", "two-part", "auto"]
 
@@ -216,6 +218,19 @@ class LogRows:
     def action(self) -> Codes:
         """The code of the action of each row, (n,)."""
         return self.unit % self.moments.n_actions
+
+    def sample(self, most: int) -> Codes:
+        """Return the positions of at most ``most`` rows, ascending; which rows does not depend on their order."""
+        n = len(self)
+        if n <= most:
+            return np.arange(n)
+        task = task_hashes(np.asarray(self.moments.keys.values)).astype(np.uint64)
+        hashes = with_values(task[self.unit // self.moments.n_actions], self.reward)
+        if self.count is not None:
+            hashes = with_values(hashes, self.count)
+        for feature in self.phi.T:  # to 24 binary digits, since an origin may differ by rounding
+            hashes = with_values(hashes, feature.astype(np.float32))
+        return sample_of(hashes, with_values(hashes, self.action), most)
 
     @property
     def counts(self) -> Array:

@@ -503,8 +503,8 @@ def _descend(
     simpler = "Leave" if shape.size == 1 else "Try task_cov='diag', or leave"
     raise NumericalError(
         f"Learning {' and '.join(tree.names)}, of dimension {tree.dim}, did not converge in {evaluations} "
-        f"evaluations; the next step still has a predicted decrease of {predicted_decrease:.3g} in deviance: the log "
-        f"identifies too few of the entries. {simpler} out a level that has few nodes."
+        f"evaluations: the next one would still change the log likelihood by {predicted_decrease / 2:.3g}, since the "
+        f"log identifies too few of the variances. {simpler} out a level that has few groups."
     )
 
 

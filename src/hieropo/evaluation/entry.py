@@ -57,7 +57,9 @@ from hieropo.evaluation.passes.propensity import Kind, Propensities, propensitie
 from hieropo.evaluation.passes.subject import AsSites, Subject, SubjectInShards
 from hieropo.evaluation.pessimism import PessimismChoice, choose_pessimism
 from hieropo.features.maps import FeatureMap
+from hieropo.logs.arrow.log_source import located
 from hieropo.logs.arrow.schema import check_listed
+from hieropo.logs.arrow.times_of_text import with_times
 from hieropo.logs.bad_rows.rejects import Rejects
 from hieropo.logs.encoding import opened_requests
 from hieropo.logs.opening import open_log
@@ -545,15 +547,17 @@ def evaluated(
     check_listed(source.schema, roles.eligible, source.name)
     if roles.time is None and usual_time in source.schema.names:
         roles = replace(roles, time=usual_time)
+    source = with_times(source, roles.time, lenient=rejects is not None)
     read(source, roles, rejects=rejects)  # checks all columns before the first row is read
     if not isinstance(subject, Subject):
         subject = subject.of_tasks(_tasks_of(source, roles, rejects))
     passes = _Passes(source, roles, rejects)
     named = named_rivals(settings.compare, subject.features, roles)
-    evaluation = evaluate(
-        subject, passes.batches, settings,
-        pscored=roles.pscore is not None, named=named, clustered=roles.cluster is not None,
-    )  # fmt: skip
+    with located(source):  # of rows that the policy cannot judge
+        evaluation = evaluate(
+            subject, passes.batches, settings,
+            pscored=roles.pscore is not None, named=named, clustered=roles.cluster is not None,
+        )  # fmt: skip
     option_values = {name: getattr(settings, name) for name in Options.__slots__ if name != "compare"}
     origin = {"evaluated on": source.name, "options": option_values}
     evaluation = replace(evaluation, eligible=roles.eligible, origin=origin)

@@ -18,7 +18,7 @@ from hieropo.evaluation.comparisons.comparing import Comparison
 from hieropo.evaluation.comparisons.rivals import USUAL
 from hieropo.evaluation.diagnostics.predictive import PredictiveChecks
 from hieropo.evaluation.parts.by_model import ByModel, ValueSummary
-from hieropo.evaluation.parts.claims import Claim, Verdict
+from hieropo.evaluation.parts.claims import Claim, Verdict, withheld_notes
 from hieropo.evaluation.parts.randomised import RandomisationTests
 from hieropo.evaluation.passes.first_pass import Overlap
 from hieropo.evaluation.passes.propensity import Kind
@@ -435,9 +435,8 @@ def _weighted(evaluation: Evaluation) -> str:
         )
         rows.append([estimate.name, *figures, f"{estimate.ess:,.0f}", note])
     text = table(rows)
-    for reason in dict.fromkeys(estimate.withheld for estimate in evaluation.estimates if estimate.withheld):
-        names = ", ".join(estimate.name for estimate in evaluation.estimates if estimate.withheld == reason)
-        text += "\n" + paragraph(f"Withheld ({names}): {reason}")
+    for note in withheld_notes(evaluation.estimates):
+        text += "\n" + paragraph(note)
     if evaluation.propensities == "estimated":
         text += "\n" + paragraph("The log has no propensities; they were estimated. See the limits below.")
     return text
@@ -587,10 +586,7 @@ def _compared(evaluation: Evaluation) -> str:
     notes = [f"{comparison.name}: {comparison.note}." for comparison in evaluation.comparisons]
     names = [comparison.name for comparison in evaluation.comparisons]
     notes += [f"{name}: left out, since this log is too large for it." for name in USUAL if name not in names]
-    reasons = dict.fromkeys(
-        comparison.withheld for comparison in evaluation.comparisons if comparison.withheld
-    )
-    notes += [f"Withheld, since {reason}." for reason in reasons]
+    notes += withheld_notes(evaluation.comparisons)
     return table(rows) + "\n" + "\n".join(paragraph(note) for note in notes)
 
 

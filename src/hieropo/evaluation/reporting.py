@@ -16,6 +16,7 @@ from hieropo.doctor.examination import Examination
 from hieropo.evaluation.comparisons.rivals import POOLED, SEPARATE
 from hieropo.evaluation.diagnostics.predictive import PredictiveChecks
 from hieropo.evaluation.parts.by_model import ByModel, ValueSummary
+from hieropo.evaluation.parts.claims import withheld_notes
 from hieropo.explanation.brief import Brief
 from hieropo.policies.gating import GatedPolicy
 from hieropo.report.document import (
@@ -323,10 +324,7 @@ def _trust(evaluation: "Evaluation", examination: Examination | None) -> list[Bl
     blocks: list[Block] = [Text(sentences[name]) for name in ("opening", "randomisation") if sentences[name]]
     if evaluation.refused:
         blocks.append(Text(f"There are no importance-weighted estimates. {evaluation.refused}"))
-    reasons = dict.fromkeys(one.withheld for one in evaluation.estimates if one.withheld)
-    for reason in reasons:
-        names = ", ".join(one.name for one in evaluation.estimates if one.withheld == reason)
-        blocks.append(Text(f"Withheld ({names}): {reason}"))
+    blocks += [Text(note) for note in withheld_notes(evaluation.estimates)]
     blocks.append(Facts(tuple(facts)))
     if examination is not None:
         blocks += _doctor(examination)

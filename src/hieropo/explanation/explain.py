@@ -120,8 +120,8 @@ def _row_of(keys: Any, task: Any) -> int:
     row = int(keys.find(task))
     if row < 0:
         raise UnknownTaskError(
-            f"{keys.unknown_message(task)} To explain a task without rows, condition on moments that cover it, "
-            "moments.covering."
+            f"{keys.unknown_message(task)} To explain a task without rows, take the posterior given moments that have "
+            "it: moments.covering(tasks)."
         )
     return row
 

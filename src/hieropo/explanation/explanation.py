@@ -244,8 +244,8 @@ class Explanation:
         for one in turned:
             action = "" if one.action is None else f", {one.action}"
             yield (
-                f"Without row {one.row:,} of the log (task {one.task}{action}, reward {_n(one.reward)}) the choice "
-                f"would be {one.choice}."
+                f"Without row {one.row:,} of the log, counted from 0 (task {one.task}{action}, reward "
+                f"{_n(one.reward)}), the choice would be {one.choice}."
             )
         if self.influential_rows and not turned:
             yield "None of the rows that change the lead most turns the choice alone."

@@ -157,7 +157,7 @@ def _pieces(
     clusters = None
     if correlated:
         clusters = cluster_table(source, roles, features, posterior.moments, rejects).around(None)
-    for batch in read(source, roles, rejects=rejects):
+    for batch in read(source, roles, rejects=rejects, may_set_aside=True):
         codes = (
             None
             if features.actions is None

@@ -33,6 +33,7 @@ from hieropo.learners.more_rows import check_same_columns, refuse_lost_clusters
 from hieropo.logging_policy.incumbents import (
     Logging,
 )
+from hieropo.logs.arrow.times_of_text import with_times
 from hieropo.logs.bad_rows.rejects import Rejects, rejects_for
 from hieropo.logs.encoding import opened_log, opened_requests
 from hieropo.logs.reading import check_log
@@ -255,7 +256,8 @@ class HierOPO(LearnsFromMoments):
             True: set unusable rows aside, count them in ``rejected_`` and warn; more than half of the log is an error.
             False: the first unusable row is an error.
         rejects : path, optional
-            A .parquet or .csv file to write, which lists the unusable rows: file, row, column, value, reason.
+            A .parquet or .csv file to write, which lists the unusable rows: file, row (from 0), in files of text line
+            (from 1), column, value, reason.
         checkpoint : path, optional
             A directory for the sums so far, written after every file. A fit that was killed goes on from there, with
             the same result to the bit. The directory is kept. It is refused once a file that was read has changed.
@@ -445,9 +447,9 @@ class HierOPO(LearnsFromMoments):
         joining = per_action and self.known is None and not self._actions_given
         if stored is None:
             lenient, reread = bad_rows is not None, joining and checks_lists(roles, bad_rows)
-            source = opened_requests(
-                log, self.features_, rereadable=reread or roles.cluster is not None, lenient=lenient
-            )
+            again = reread or roles.cluster is not None or roles.time is not None
+            source = opened_requests(log, self.features_, rereadable=again, lenient=lenient)
+            source = with_times(source, roles.time, lenient=lenient)
             features = joined_actions(self.features_, source, roles, bad_rows) if reread else self.features_
             if bad_rows is not None:
                 bad_rows.features = features if reread or not joining else None

@@ -142,7 +142,7 @@ def load_posterior(path: str | os.PathLike[str], log: Any = None) -> tuple[Store
     moments = stored.moments()
     if moments is None and log is None:
         raise ArtifactError(
-            f"{stored.path} was saved without the moments of its log, which hold what each task's rows say. Give the "
+            f"{stored.path} was saved without the moments of its log, the sums of each task's rows. Give the "
             "moments (made by `hieropo moments`), or the log that the policy was learned from."
         )
     if moments is None:

@@ -24,6 +24,7 @@ from hieropo.features.terms.values import Kind, Values
 from hieropo.logs.arrow.arrays import as_numpy, decoded, ids, is_utf8, numbers, plain_texts
 from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, Part, WrappedSource, over_parts, parts_of
 from hieropo.logs.arrow.schema import SOURCE, check_columns, holds_text
+from hieropo.logs.arrow.times_of_text import times_of
 from hieropo.logs.formats.paths import TEXTS, find_files
 from hieropo.logs.formats.text_types import text_numbers
 from hieropo.logs.opening import open_log
@@ -192,11 +193,13 @@ def _another_kind(column: pa.Array, expected: LearnedColumn, first_row: int) -> 
     row = max(pc.index(present, value=True).as_py(), 0)
     kind = kind_of(column.type)
     value = decoded(column)[row].as_py()
-    return LogError(
+    return LogError.in_row(
+        first_row + row,
         f"Column {expected.name!r}, row {first_row + row}: {str(value)[:40]!r} is "
         f"{_IN_WORDS[kind] if kind else f'of Arrow type {column.type}'}, and the log that the features were learned "
         f"from had {_IN_WORDS[expected.kind]} there. Give the column that type; for files "
-        "of text, state it (types=, --type)."
+        "of text, state it (types=, --type).",
+        lenient=False,
     )
 
 
@@ -262,9 +265,11 @@ def _times(column: pa.Array, expected: LearnedColumn, first_row: int) -> tuple[V
     zone = getattr(column.type, "tz", None)
     if (zone is None) != (expected.zone is None):
         has, had = ("no time zone", "one") if zone is None else (f"the time zone {zone}", "none")
-        raise LogError(
+        raise LogError.in_row(
+            first_row,
             f"Column {expected.name!r}, row {first_row}: the times have {has}, and those of the log that the features "
-            f"were learned from had {had}. Give both a zone, or neither."
+            f"were learned from had {had}. Give both a zone, or neither.",
+            lenient=False,
         )
     try:
         instants = column.cast(pa.timestamp("us", tz=zone), safe=False).cast(pa.int64())
@@ -281,19 +286,8 @@ def _times(column: pa.Array, expected: LearnedColumn, first_row: int) -> tuple[V
 
 def _times_of_text(column: pa.Array, expected: LearnedColumn) -> tuple[pa.Array, list[Refusal]]:
     """Return text as times, ISO 8601, and the rows with other text; JSON has no times."""
-    kind, texts = pa.timestamp("us", tz=expected.zone), plain_texts(column).cast(pa.string())
-    try:
-        return texts.cast(kind), []
-    except pa.ArrowInvalid:
-        pass
-    parsed, wrong = [], np.zeros(len(texts), dtype=np.bool_)
-    for row in range(len(texts)):
-        try:
-            parsed.append(texts[row].cast(kind))
-        except pa.ArrowInvalid:
-            parsed.append(pa.scalar(None, kind))
-            wrong[row] = True
-    return pa.array([value.as_py() for value in parsed], kind), [Refusal(expected.name, "not a time", wrong)]
+    times, wrong = times_of(column, pa.timestamp("us", tz=expected.zone))
+    return times, [Refusal(expected.name, "not a time", wrong)] if wrong.any() else []
 
 
 class Encoder:
@@ -349,7 +343,7 @@ class Encoder:
             )
         count = int(np.count_nonzero(first.rows))
         more = f" (and {count - 1:,} more in this batch of {batch.num_rows:,} rows)" if count > 1 else ""
-        raise LogError(f"Column {column!r}, row {first_row + row}{more}: {why}")
+        raise LogError.in_row(first_row + row, f"Column {column!r}, row {first_row + row}{more}: {why}")
 
 
 def _first_of_each(refused: Sequence[Refusal]) -> list[Refusal]:

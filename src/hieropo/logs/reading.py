@@ -11,7 +11,17 @@ from numpy.typing import NDArray
 
 from hieropo.errors import InputError, LogError
 from hieropo.logs.arrow.arrays import ids, lists, numbers, task_ids, times, without_views
-from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, Part, empty, over_parts, parts_of
+from hieropo.logs.arrow.log_source import (
+    BATCH_ROWS,
+    LogSource,
+    Part,
+    counted_from,
+    empty,
+    located,
+    over_parts,
+    parts_of,
+    place_of,
+)
 from hieropo.logs.arrow.schema import check_columns, holds_text
 from hieropo.logs.bad_rows.rejects import Rejects, any_of, find_bad_values
 from hieropo.logs.formats.text_types import text_columns, text_numbers, with_numbers
@@ -25,7 +35,12 @@ _HOLES = " Or name the columns by a formula, features='age + price', which gives
 
 
 def read(
-    source: Any, roles: Roles, *, batch_rows: int = BATCH_ROWS, rejects: Rejects | None = None
+    source: Any,
+    roles: Roles,
+    *,
+    batch_rows: int = BATCH_ROWS,
+    rejects: Rejects | None = None,
+    may_set_aside: bool = False,
 ) -> Iterator[Batch]:
     """Read a log as validated batches, in order, with row numbers counted over the whole log.
 
@@ -39,6 +54,8 @@ def read(
     rejects : Rejects, optional
         Collects the rows that cannot be used; without it the first of them is an error. With it, batches begin anew at
         every part of the source, and have only the usable rows.
+    may_set_aside : bool
+        True where the caller can hand over ``rejects``; errors about rows then name that way out.
 
     Raises
     ------
@@ -50,7 +67,7 @@ def read(
     log = open_log(source, lenient=rejects is not None)
     check_log(log, roles, lenient=rejects is not None)
     return (
-        _strict_batches(log, roles, batch_rows)
+        _strict_batches(log, roles, batch_rows, may_set_aside=may_set_aside)
         if rejects is None
         else _lenient_batches(log, roles, batch_rows, rejects)
     )
@@ -58,7 +75,8 @@ def read(
 
 def read_again(log: Any, roles: Roles, rejects: Rejects | None) -> Iterator[Batch]:
     """Yield the rows of a log that an earlier read kept; those that it set aside are not listed again."""
-    return read(log, roles, rejects=None if rejects is None else rejects.without_listing())
+    again = None if rejects is None else rejects.without_listing()
+    return read(log, roles, rejects=again, may_set_aside=True)
 
 
 def check_log(log: LogSource, roles: Roles, *, lenient: bool) -> None:
@@ -85,23 +103,25 @@ def _first_text(log: LogSource, column: str) -> str:
             bad = text_numbers(batch.column(column)).wrong
             if bad.any():
                 position = int(bad.argmax())
-                place = "" if part.path is None else f" of {part.path!r}"
-                return f"Row {row + position}{place} holds {str(batch.column(column)[position])[:40]!r}."
+                place = place_of(log, row + position)
+                text = f"{place} holds {str(batch.column(column)[position])[:40]!r}."
+                return f"{text[0].upper()}{text[1:]}{counted_from(place)}"
             row += batch.num_rows
     return "All of its values are numbers."
 
 
-def _strict_batches(log: LogSource, roles: Roles, batch_rows: int) -> Iterator[Batch]:
+def _strict_batches(log: LogSource, roles: Roles, batch_rows: int, *, may_set_aside: bool) -> Iterator[Batch]:
     row = 0
-    for batch in log.batches(roles.columns, batch_rows):
-        yield checked_batch(batch, roles, row)
-        row += batch.num_rows
+    with located(log, may_set_aside=may_set_aside):
+        for batch in log.batches(roles.columns, batch_rows):
+            yield checked_batch(batch, roles, row)
+            row += batch.num_rows
     if not row:
         raise empty(log.name)
 
 
 def _lenient_batches(log: LogSource, roles: Roles, batch_rows: int, rejects: Rejects) -> Iterator[Batch]:
-    kept, rejected_before = 0, rejects.rows
+    kept, rejected_before, rejects.source = 0, rejects.rows, log
     for part in parts_of(log, roles.columns):
         for batch in batches_of(part, roles, batch_rows=batch_rows, rejects=rejects):
             kept += len(batch)
@@ -220,11 +240,12 @@ def _refuse_unlisted(batch: Batch) -> None:
         row = int(lacking[0])
         assert batch.roles is not None
         listed = abbreviate(batch.eligible.lists[row], 10)
-        raise LogError(
+        raise LogError.in_row(
+            batch.number(row),
             f"Column {batch.roles.eligible!r}, row {batch.number(row)}: the action taken, "
             f"{plain(batch.action[row])!r}, is not in its list of actions, {listed}. Lists "
             "name all that could be taken when the action was chosen, by ids of the same type; add it, or leave "
-            "such rows out."
+            "such rows out.",
         )
 
 
@@ -298,9 +319,10 @@ def distinct_values(source: Any, column: str, *, role: str = "action") -> tuple[
 
 def _ids_in(log: LogSource, column: str) -> Iterator[Ids]:
     row = 0
-    for batch in log.batches([column]):
-        yield ids(batch.column(column), column, row)
-        row += batch.num_rows
+    with located(log):
+        for batch in log.batches([column]):
+            yield ids(batch.column(column), column, row)
+            row += batch.num_rows
     if not row:
         raise empty(log.name)
 

@@ -102,8 +102,10 @@ class TaskLevels:
             child, group = ids[code[row]], groups[node[row]]
             if parents.setdefault(child, group) != group:
                 columns = (self._roles.task_name, *reversed(self._roles.levels))
-                place = f"Column {columns[k + 1]!r}, row {batch.number(row)}"
-                raise LogError(_two_groups(place, columns[k], child, group, parents[child]))
+                number = batch.number(int(row))
+                place = f"Column {columns[k + 1]!r}, row {number}"
+                text = _two_groups(place, columns[k], child, group, parents[child])
+                raise LogError.in_row(number, text, lenient=False)
 
     def _add_metadata(self, batch: Batch) -> None:
         assert batch.metadata is not None
@@ -117,13 +119,14 @@ class TaskLevels:
             row, column = (int(k) for k in np.argwhere(other)[0])
             task = plain(keys.values[code[row]])
             value, first_value = batch.metadata[row, column], expected[code[row], column]
-            place = (
-                f"Column {self._roles.metadata[column]!r}, row {batch.number(row)}: {value} for task {task!r}"
-            )
-            raise LogError(
+            number = batch.number(row)
+            place = f"Column {self._roles.metadata[column]!r}, row {number}: {value} for task {task!r}"
+            raise LogError.in_row(
+                number,
                 _differs(place, first_value)
                 if np.isfinite(value)
-                else f"{place}. Metadata are finite: fill such values in, or leave the column out."
+                else f"{place}. Metadata are finite: fill such values in, or leave the column out.",
+                lenient=False,
             )
 
     def without(self, tasks: Collection[Any]) -> "TaskLevels":

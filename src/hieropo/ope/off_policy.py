@@ -33,6 +33,7 @@ from hieropo.errors import InputError, LogError, MismatchError
 from hieropo.moments.accumulation import Accumulator
 from hieropo.moments.clusters import Clustered, ClusterTotals
 from hieropo.moments.statistics import Moments
+from hieropo.ope.joined_rows import GROUPS, JoinedRows, Units, add_in_turn
 from hieropo.rows.ids import Ids
 
 SWITCH = (100.0, 30.0, 10.0, 3.0)
@@ -40,7 +41,6 @@ SHRINK = (1e4, 1e3, 100.0, 10.0)
 # lambda of LS times sqrt(rows) (high - low); one of them is within a factor 2 of the best
 _SMOOTH = (0.5, 2.0, 8.0, 32.0)
 _TOP = 200  # largest weights that are kept
-_GROUPS = 101  # groups of rows; a prime, so that periodic rows are spread over all groups
 _FIRST = ("w", "w r", "v", "w e")
 
 
@@ -74,6 +74,8 @@ class OffPolicyMoments:
     dependent : (C,) bool array or None
         Mask of the sums of clusters that depend on other clusters of their task, since the policies of the folds differ
         in a row of them; None where it is not known, or a cluster spans tasks.
+    joined : Units or None
+        Rows, those of a task that depend on each other as one; None where rows form clusters, or it is not known.
     """
 
     moments: Moments
@@ -89,6 +91,7 @@ class OffPolicyMoments:
     floor: "Floor"
     clusters: Clustered | None = None
     dependent: Mask | None = None
+    joined: Units | None = None
 
     @cached_property
     def names(self) -> dict[str, int]:
@@ -142,9 +145,10 @@ class OffPolicyMoments:
     def __add__(self, other: "OffPolicyMoments") -> "OffPolicyMoments":
         if not isinstance(other, OffPolicyMoments):
             return NotImplemented
-        if self.clusters is not None or other.clusters is not None:
+        if any(part.clusters is not None or part.joined is not None for part in (self, other)):
             raise MismatchError(
-                "Sums of rows that form clusters do not add: a cluster may have rows in both. Sum all rows in one pass."
+                "Sums of rows that form clusters, or depend on each other, do not add: a cluster may have rows in both."
+                " Sum all rows in one pass."
             )
         for name in ("switch", "shrink", "smoothing", "low", "high", "sampled"):
             own_value, other_value = getattr(self, name), getattr(other, name)
@@ -235,6 +239,7 @@ class OffPolicySums:
     _floor: Floor = field(init=False, repr=False, default=Floor())
     _clusters: ClusterTotals | None = field(init=False, repr=False, default=None)
     _dependent: ClusterTotals | None = field(init=False, repr=False, default=None)
+    _joined: JoinedRows | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         if not (np.isfinite([self.low, self.high]).all() and self.low <= self.high):
@@ -250,7 +255,7 @@ class OffPolicySums:
             setattr(self, name, grid)
         columns = len(_FIRST) + len(self.switch) + len(self.shrink) + len(self.smoothing) + int(self.sampled)
         self._total = Accumulator(columns, expected=int(self.rows))
-        self._groups, self._top = np.zeros((_GROUPS, columns + 2)), np.zeros(0)
+        self._groups, self._top = np.zeros((GROUPS, columns + 2)), np.zeros(0)
 
     def add(  # noqa: PLR0913, PLR0917 - one parameter for each column
         self,
@@ -285,8 +290,8 @@ class OffPolicySums:
         cluster : (n,) ids, optional
             Of all batches or of none; ``task`` then has numbers.
         dependent : (n,) bool array, optional
-            Mask of the rows whose target depends on other rows of their task; default none. For clusters only, of all
-            batches or of none.
+            Mask of the rows whose target depends on other rows of their task; default none. Of all batches or of none;
+            ``task`` then has numbers.
 
         Raises
         ------
@@ -331,9 +336,8 @@ class OffPolicySums:
             np.ones(r.size) if weight is None else np.asarray(weight, dtype=np.float64)
         )  # add() above has checked them
         self._group(z if weight is None else z * counts[:, None], task, cluster)
-        if cluster is not None and dependent is not None:
-            self._dependent = self._dependent or ClusterTotals(1)
-            self._dependent.add(task, cluster, np.asarray(dependent, dtype=np.float64)[:, None])
+        if dependent is not None:
+            self._add_dependent(z, task, None if weight is None else counts, cluster, dependent)
         taken = (w > 0) & (counts > 0)
         self._top = _largest(self._top, w[taken] * counts[taken])
         self._floor += Floor.of(p, counts)
@@ -346,6 +350,17 @@ class OffPolicySums:
         if cluster is not None:
             self._clusters = self._clusters or ClusterTotals(z.shape[1])
             self._clusters.add(task, cluster, z)
+
+    def _add_dependent(
+        self, z: Array, task: Any, counts: Array | None, cluster: Ids | None, dependent: Mask
+    ) -> None:
+        """Add rows that depend on other rows of their task, or their clusters."""
+        if cluster is not None:
+            self._dependent = self._dependent or ClusterTotals(1)
+            self._dependent.add(task, cluster, np.asarray(dependent, dtype=np.float64)[:, None])
+            return
+        self._joined = self._joined or JoinedRows(z.shape[1])
+        self._joined.add(task, z, counts, dependent)
 
     def _check(self, r: Array, p: Array, pi: Array, q: Array, v: Array) -> None:
         for name, values in (("reward", r), ("pscore", p), ("target", pi), ("q_taken", q), ("v_target", v)):
@@ -378,15 +393,8 @@ class OffPolicySums:
         return OffPolicyMoments(
             moments, self.switch, self.shrink, self.smoothing, self.low, self.high,
             self._predicted, self.sampled, self._top.copy(), self._groups.copy(), self._floor, clusters, dependent,
+            None if self._joined is None else self._joined.units(),
         )  # fmt: skip
-
-
-def add_in_turn(groups: Array, start: int, values: Array) -> None:
-    """Add values (n, k) to groups (g, k) in turn, the first to group ``start`` modulo g."""
-    count, first = len(groups), start % len(groups)
-    padded = np.zeros((-(-(first + len(values)) // count) * count, values.shape[1]))
-    padded[first : first + len(values)] = values
-    groups += padded.reshape(-1, count, values.shape[1]).sum(axis=0)
 
 
 def _refuse(bad: NDArray[np.bool_], values: Array, name: str, reason: str, error: type[InputError]) -> None:

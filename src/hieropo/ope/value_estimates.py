@@ -24,6 +24,7 @@ from hieropo._utils.ties import ROUNDING, exceeds, first_smallest, reaches
 from hieropo.errors import InputError
 from hieropo.estimation.hyper.importance import pareto_tail
 from hieropo.moments.clusters import Clustered
+from hieropo.ope.joined_rows import Units
 from hieropo.ope.off_policy import OffPolicyMoments, column
 
 FEW_TASKS = 30  # effective tasks below which rows are taken as independent
@@ -96,7 +97,8 @@ class Sample:
     Tasks are taken as independent where their effective number (sum n_s)^2 / sum n_s^2 is 30 or more. Otherwise rows
     are, or clusters of rows where these are known; intervals then hold for these tasks alone. Where policies are
     cross-fitted, rows of two folds depend on each other if they move the policy of the other's fold. Errors by tasks
-    contain this. Of few tasks, the clusters in which the policies of the folds differ are one unit for each task.
+    contain this. Of few tasks, the rows, or clusters, in which the policies of the folds differ are one unit for each
+    task.
 
     Where tasks are many and clusters span them, as days do, rows of one task and rows of one cluster depend on each
     other. The variance is then that by tasks plus that by clusters less that by both together, and no less than
@@ -115,6 +117,8 @@ class Sample:
         For the bootstrap.
     clusters : Clustered, optional
         Sums of z over clusters of rows.
+    joined : Units, optional
+        Rows, those of a task that depend on each other as one.
     """
 
     tasks: Array
@@ -122,6 +126,7 @@ class Sample:
     groups: Array
     rng: np.random.Generator
     clusters: Clustered | None = None
+    joined: Units | None = None
 
     @cached_property
     def total(self) -> Array:
@@ -157,8 +162,12 @@ class Sample:
             assert self.clusters is not None
             by_task, by_cluster = _one_way(self.tasks, g), _one_way(self._cluster_totals, g)
             return max(by_task + by_cluster - _one_way(self.clusters.sums, g), by_task, by_cluster)
-        n = float(self.total[-1] if self.clusters is None else len(self._cluster_totals))
-        return max(float(g @ self.squares @ g), 0.0) * n / max(n - 1.0, 1.0)
+        n, squares = float(self.total[-1]), self.squares
+        if self.clusters is not None:
+            n = float(len(self._cluster_totals))
+        elif self.joined is not None:
+            n, squares = self.joined.number, self.joined.squares
+        return max(float(g @ squares @ g), 0.0) * n / max(n - 1.0, 1.0)
 
     def interval(self, ratios: Ratios, level: float) -> Interval:
         """Return the interval of a statistic at confidence ``level``.
@@ -211,7 +220,7 @@ class Sample:
     def _effective(self) -> float:
         """The effective number of independent units."""
         if self.by == "rows":
-            return float(self.total[-1])
+            return float(self.total[-1]) if self.joined is None else self.joined.effective
         if self.by == "tasks":
             return self.effective_tasks
         clusters = _effective_count(self._cluster_totals[:, -1])
@@ -219,7 +228,7 @@ class Sample:
 
     @cached_property
     def _independent_sums(self) -> Array:
-        sums = self.groups
+        sums = self.groups if self.joined is None else self.joined.groups
         if self.by != "rows":
             of_tasks = self.by == "tasks" or (
                 self.by != "clusters" and self._effective == self.effective_tasks
@@ -400,7 +409,7 @@ def values(
         raise InputError("There are no rows to estimate from. Is the log empty, or are all weights 0?")
     clusters = moments.independent
     squares = moments.squares if clusters is None else clusters.squares
-    sample = Sample(moments.sums, squares, moments.groups, rng, clusters)
+    sample = Sample(moments.sums, squares, moments.groups, rng, clusters, moments.joined)
     names = NAMES[:5] if moments.predicted else NAMES[:2]
     estimates = [_estimate(moments, name, sample, level) for name in names]
     if moments.predicted:

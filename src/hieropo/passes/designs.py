@@ -19,6 +19,7 @@ from hieropo.features.terms.terms import EachColumn, Effect, Term, Terms
 from hieropo.logs.arrow.arrays import as_numpy, decoded
 from hieropo.logs.arrow.log_source import LogSource, over_parts
 from hieropo.logs.arrow.schema import MIXED, is_number
+from hieropo.logs.arrow.times_of_text import with_times
 from hieropo.logs.encoding import EncodedSource, encoded, kind_of, log_columns, source_columns
 from hieropo.passes.effects import learned_effects
 from hieropo.rows.batches import Roles
@@ -99,6 +100,7 @@ def read_design(
     SchemaError, InputError, LogError
         As of :func:`design_of`, and of the pass.
     """
+    source = with_times(source, roles.time, lenient=lenient)
     design = design_of(choice, source, roles, lenient=lenient, holes=lenient or once)
     try:
         return read(design)
@@ -113,7 +115,8 @@ def design_of(
 ) -> Design:
     """Return a log with the columns that its features read; as it is where these are numbers already.
 
-    Terms are learned by one read of their columns. Context columns of text, dates or times, and numbers with missing
+    Terms are learned by one read of their columns. A column of text that is named as times is read as such, where it is
+    written by ISO 8601. Context columns of text, dates or times, and numbers with missing
     values, are taken by their types where no formula says otherwise.
 
     Parameters
@@ -135,6 +138,7 @@ def design_of(
     InputError
         There are more columns than allowed, or more levels than can be counted.
     """
+    source = with_times(source, roles.time, lenient=lenient)
     if isinstance(choice, LearnedTerms):
         roles = replace(roles, context=choice.names)
         return Design(choice, EncodedSource(source, choice, lenient=lenient), roles)

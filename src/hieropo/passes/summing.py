@@ -20,9 +20,9 @@ from typing import Any
 
 from hieropo._utils.arrays import Array
 from hieropo._utils.threads import processors
-from hieropo.errors import HieropoError, LogError
+from hieropo.errors import HieropoError, InputError, LogError
 from hieropo.features.maps import FeatureMap
-from hieropo.logs.arrow.log_source import LogSource, Part, empty, parts_of, release_unused
+from hieropo.logs.arrow.log_source import LogSource, Part, empty, located, parts_of, release_unused
 from hieropo.logs.bad_rows.rejects import Rejects
 from hieropo.logs.opening import open_log
 from hieropo.logs.reading import check_log, read_again
@@ -138,21 +138,22 @@ def joined_sums(  # noqa: PLR0913 - as `sums`
     for reducer in reducers:
         reducer.begin(parts)
     begun: dict[int, Iterator[int]] = {}
+    failure = _FirstError(log, parts, strict=rejects is None)
     if start is None and len(workers) > 1 and sum(part.n_rows for part in parts) >= _LARGE:
-        begun[0] = _first_batch(workers[0], parts, reducers)
+        begun[0] = _first_batch(workers[0], parts, reducers, failure)
         kept = _enough(workers[0], parts, len(workers))
         if kept < len(workers):
             workers, shares = workers[:kept], _assigned(parts, kept)
             parts = [Part.of(part, partial(_ahead, part)) for part in parts]
     if after_file is None:
         remaining = [[p for p in share if parts[p].file >= done] for share in shares]
-        _run(workers, parts, reducers, remaining, begun)
+        _run(workers, parts, reducers, remaining, begun, failure)
     else:
         files = [file for file, _ in groupby(part.file for part in parts)]
         for file in files:
             if file >= done:
                 remaining = [[p for p in share if parts[p].file == file] for share in shares]
-                _run(workers, parts, reducers, remaining, begun)
+                _run(workers, parts, reducers, remaining, begun, failure)
                 with closing(_States(workers)) as states:
                     after_file(file + 1, states)
     features = Worker.joined(workers)
@@ -166,6 +167,7 @@ def joined_sums(  # noqa: PLR0913 - as `sums`
 def _settle(result: PassResult, log: LogSource, roles: Roles, rejects: Rejects | None) -> None:
     """Warn about the rows of a log that were set aside, and refuse a log without rows that count."""
     if rejects is not None:
+        rejects.source = log
         moments = result.moments
         settle(rejects, roles, result.sketch.rows, moments.keys, constant_reward(moments))
     refuse_nothing(result.sketch.rows, result.moments.n_rows, log.name, roles)
@@ -186,9 +188,11 @@ def _reading(worker: Worker, p: int, parts: Sequence[Part], reducers: Sequence[R
     return worker.read(parts[p], [reducer.part(p) for reducer in reducers])
 
 
-def _first_batch(worker: Worker, parts: Sequence[Part], reducers: Sequence[Reducer]) -> Iterator[int]:
+def _first_batch(
+    worker: Worker, parts: Sequence[Part], reducers: Sequence[Reducer], failure: "_FirstError"
+) -> Iterator[int]:
     """Add the first batch of the first part; return the rest of the part."""
-    failure, reading = _FirstError(parts), _reading(worker, 0, parts, reducers)
+    reading = _reading(worker, 0, parts, reducers)
     try:
         next(reading, None)
     except Exception as error:  # noqa: BLE001 - raised with the name of its part
@@ -232,7 +236,8 @@ def _ahead(part: Part) -> Iterator[Any]:
 class _FirstError:
     """The first part, in the order of the log, that cannot be read, and its error."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, log: LogSource, parts: Sequence[Part], *, strict: bool) -> None:
+        self._log, self._strict = log, strict
         self._parts, self.first = parts, len(parts)
         self.error: Exception | None = None
         self._lock = Lock()
@@ -244,12 +249,14 @@ class _FirstError:
                 self.first, self.error = p, error
 
     def raise_any(self) -> None:
-        """Raise the error, with the name of its part."""
+        """Raise the error, with the place of its row, or else the name of its part."""
         if self.error is None:
             return
-        if isinstance(self.error, HieropoError) and len(self._parts) > 1:
-            self.error.add_note(f"In {self._parts[self.first].name}.")
-        raise self.error
+        with located(self._log, may_set_aside=self._strict):
+            known = isinstance(self.error, InputError) and self.error.row is not None
+            if isinstance(self.error, HieropoError) and len(self._parts) > 1 and not known:
+                self.error.add_note(f"In {self._parts[self.first].name}.")
+            raise self.error
 
 
 def _run(
@@ -258,9 +265,9 @@ def _run(
     reducers: Sequence[Reducer],
     shares: Sequence[Sequence[int]],
     begun: dict[int, Iterator[int]],
+    failure: "_FirstError",
 ) -> None:
     """Let every worker read its share, and the rest of a part that is begun; raise the error of the first bad part."""
-    failure = _FirstError(parts)
 
     def work(worker: int) -> None:
         for p in shares[worker]:
@@ -323,8 +330,9 @@ def _together(
     except LogError:
         if log.rereadable and (roles.levels or roles.metadata):
             task_levels = TaskLevels(roles) if before is None else before.copy()
-            for batch in read_again(log, roles, rejects):
-                task_levels.add(batch)
+            with located(log):
+                for batch in read_again(log, roles, rejects):
+                    task_levels.add(batch)
         raise
 
 

@@ -94,7 +94,10 @@ class Actions:
         for row in np.flatnonzero(codes < 0).tolist():
             codes[row] = self._find_plain(array[row])
             if codes[row] < 0:
-                raise UnknownActionError(self._unknown_message(array[row], first_row + row))
+                number = first_row + row
+                raise UnknownActionError.in_row(
+                    number, self._unknown_message(array[row], number), lenient=False
+                )
         return codes
 
     def _find(self, array: NDArray[Any]) -> Codes:

@@ -225,9 +225,10 @@ def numbers(values: object, column: str, first_row: int = 0) -> Array:
 
 
 def _not_a_number(column: str, row: int, value: object) -> LogError:
-    return LogError(
+    return LogError.in_row(
+        row,
         f"Column {column!r}, row {row}: {value!r} of type {type(value).__name__} is not a number. A missing value is "
-        "not zero, and text is not read as a number. Drop such rows, or cast the column first."
+        "not zero, and text is not read as a number. Drop such rows, or cast the column first.",
     )
 
 
@@ -247,7 +248,8 @@ class NumberColumn:
         row = int(bad.argmax())
         more = f" (and {count - 1} more in this batch of {counted(bad.size, 'row')})" if count > 1 else ""
         value = float(self.array[row])
-        raise LogError(f"Column {self.column!r}, row {self.first_row + row}: {value!r}{more} {why}")
+        number = self.first_row + row
+        raise LogError.in_row(number, f"Column {self.column!r}, row {number}: {value!r}{more} {why}")
 
     def check(self, rules: Sequence[Rule]) -> None:
         """Raise for the first value that breaks the first rule that is broken."""

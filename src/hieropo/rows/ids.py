@@ -91,7 +91,8 @@ def refuse_rounded_in(values: NDArray[Any], place: str, rows: NDArray[np.int64] 
     if bad.any():
         position = int(bad.argmax())
         row = rows + position if isinstance(rows, int) else rows[position]
-        raise LogError(rounded_message(values[position], f"{place}, row {row}: the id"))
+        text = rounded_message(values[position], f"{place}, row {row}: the id")
+        raise LogError.in_row(int(row), text, lenient=False)
 
 
 def id_array(ids: object, column: str, first_row: int = 0) -> Ids:
@@ -171,9 +172,10 @@ def _hashable(item: object) -> bool:
 
 
 def _null(column: str, first_row: int, row: int, value: object) -> LogError:
-    return LogError(
+    return LogError.in_row(
+        first_row + row,
         f"Column {column!r}, row {first_row + row}: the id is {value}, and a row without an id cannot be used. Was a "
-        "join incomplete? Drop such rows, or give them an id of their own."
+        "join incomplete? Drop such rows, or give them an id of their own.",
     )
 
 

@@ -211,7 +211,7 @@ def _by_lead(evaluation: Evaluation, rows: int, settings: Settings) -> Judgement
     rule = settings.swap
     comparison = next((one for one in evaluation.comparisons if one.name == "active"), None)
     if comparison is None or comparison.withheld is not None:
-        why = evaluation.refused if comparison is None else comparison.withheld
+        why = evaluation.refused if comparison is None else f"{comparison.withheld}."
         return Judgement(swap=False, reason=f"There is no reliable comparison: {why}", evaluation=evaluation)
     holds = bool((comparison.lead_low if rule == "better" else comparison.lead_high) > 0)
     reason = (

@@ -15,9 +15,11 @@ from hieropo.estimation.crossed.shapes import (
     _log_evidence,
     _log_odds_of_own,
     _mode,
+    _negative,
     learn_shapes,
 )
 from hieropo.features.maps import indicator, per_action
+from hieropo.moments.spread import in_unit_of_fit
 from hieropo.moments.statistics import Moments
 from hieropo.moments.units import UnitAccumulator
 
@@ -67,6 +69,23 @@ def test_equal_sizes_are_those_of_the_largest_evidence_however_many_rows_there_a
 
     best = minimize(negative, equal[::3], method="Nelder-Mead", options={"xatol": 1e-4, "fatol": 1e-6})
     assert negative(equal[::3]) == pytest.approx(best.fun, abs=0.02)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("factor", [1.0, 1e4])
+def test_a_search_ends_at_the_mode_however_many_rows_there_are(seed: int, factor: float) -> None:
+    moments = in_unit_of_fit(drawn(np.array([1.0, 0.1, 2.0]), seed, n=50).scale(factor))
+    scaling, pattern = Scaling.of(moments), Pattern.of(3)
+    mode = _mode(moments, scaling, pattern, None, 5.0)
+
+    def negative(at: Array) -> tuple[float, Array]:
+        value, slope = _negative(moments, scaling, pattern, mode + at, None)
+        return value - start, slope
+
+    start = _negative(moments, scaling, pattern, mode, None)[0]
+    options = {"maxfun": 2000, "ftol": 1e-14, "gtol": 1e-9}
+    best = minimize(negative, np.zeros(mode.size), jac=True, method="L-BFGS-B", options=options)
+    assert best.fun > -0.2  # of log evidence
 
 
 @pytest.mark.parametrize(

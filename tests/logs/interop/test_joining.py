@@ -275,8 +275,8 @@ def bad(message, kind=LogError, shown=None, came=None, **options):
 @pytest.mark.parametrize(
     ("message", "kind", "shown", "came", "options"),
     [
-        bad("'a' is in rows 0 and 1 of the decisions.*repeated='first'", shown={"id": ["a", "a"]}),
-        bad("'a', row 0 of the decisions, has 2 rewards in its window, from 1 to 2", came={"id": ["a", "a"]}),
+        bad("'a' comes twice among the decisions, in row 0 and row 1 .*repeated='first'", shown={"id": ["a", "a"]}),
+        bad("'a', row 0, has 2 rewards in its window, from 1 to 2", came={"id": ["a", "a"]}),
         bad("Column 'id' of the Arrow table, row 1: the value is null.*Drop such rows", shown={"id": ["a", None]}),
         bad("Column 't' of the Arrow table, row 0: the value is null.*Drop such rows", came={"t": [None, NOON]}),
         bad("'reward', row 1: null", came={"reward": [1.0, None]}),

@@ -240,7 +240,7 @@ def _rare(stats: LogStatistics) -> Iterator[Finding]:
             f"{agreeing(of_one_task.size, 'was', 'were')} taken in one task only, so that the log does not show how "
             f"{agreeing(of_one_task.size, 'its rewards differ', 'their rewards differ')} between tasks.",
             f"Leave {agreeing(of_one_task.size, 'it', 'them')} out, merge rare actions, or fit with "
-            "task_cov='crossed', which shares information between actions.",
+            "task_cov='crossed', the default, which shares information between actions.",
         )  # fmt: skip
 
 

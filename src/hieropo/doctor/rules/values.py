@@ -1,10 +1,11 @@
 """Rules about single values: missing and impossible values, and the distribution of the reward."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from hieropo._utils.text import agreeing, counted, percent
 from hieropo.doctor.collecting import LogStatistics
 from hieropo.doctor.examination import Finding
+from hieropo.logs.arrow.log_source import counted_from
 from hieropo.logs.arrow.schema import like_a_cost
 from hieropo.logs.bad_rows.rejects import LIST_ROUNDED, ROUNDED, Reason
 from hieropo.logs.formats.text_types import commas_advice
@@ -17,6 +18,9 @@ _EVENTS_PER_ACTION = 5
 # Share of one row in the sum of squares around the mean: for a normal reward 2 log(n) / n, .01 of 1,000 rows; without
 # a row that holds half of it, half of the noise variance is gone.
 _OUTWEIGHS, _HALF = 0.1, 0.5
+_AVERAGED = (
+    3.0  # mean weight from which on means that are taken for equal rows make intervals much too narrow
+)
 _ROWS_FOR_WEIGHT = 1_000  # from which on the share of one row is informative
 _LOST = 1e15  # standard deviations at which adding another reward loses all its digits
 _FAR = 1e5  # sds between the mean reward and 0: sums of squares around 0 lose 10 of their 16 digits
@@ -56,7 +60,9 @@ def faults(stats: LogStatistics) -> Iterator[Finding]:
     """Yield findings about values that a role cannot take, which `fit` refuses."""
     for reason in dict.fromkeys(fault.reason for fault in stats.faults):
         columns = [fault for fault in stats.faults if fault.reason == reason]
-        places = ", ".join(f"column {fault.column!r} from row {fault.first_row:,}" for fault in columns)
+        places = ", ".join(
+            f"column {fault.column!r} from {stats.place_of(fault.first_row)}" for fault in columns
+        )
         yield Finding(
             "stops", "unusable value", places, _said(reason, columns, stats),
             f"{_read_commas(columns)}{_CURES.get(reason, '')}{_DROP}",
@@ -67,7 +73,9 @@ def faults(stats: LogStatistics) -> Iterator[Finding]:
             "Check that the right columns are named.",
         )  # fmt: skip
     if stats.misplaced is not None:
-        said, _, cure = stats.misplaced.partition(". ")
+        error = stats.misplaced
+        text = str(error) if error.row is None else error.text_at(stats.place_of(error.row))
+        said, _, cure = text.partition(". ")
         yield Finding("stops", "misplaced task", "levels and metadata", f"{said}.", cure)
 
 
@@ -80,13 +88,14 @@ def _read_commas(columns: list[Reason]) -> str:
 def _said(reason: str, columns: list[Reason], stats: LogStatistics) -> str:
     shows_value = reason not in _PLAIN
     rows, roles = stats.looked_at, {column: role for role, column in reversed(list(stats.roles.items()))}
+    places = [stats.place_of(fault.first_row) for fault in columns]
     items = [
         f"column {fault.column!r} ({roles[fault.column]}) in {counted(fault.rows, 'row')} "
-        f"({percent(fault.rows / rows)}), first row {fault.first_row:,}{f': {fault.value}' if shows_value else ''}"
-        for fault in columns
+        f"({percent(fault.rows / rows)}), first in {place}{f': {fault.value}' if shows_value else ''}"
+        for fault, place in zip(columns, places, strict=True)
     ]
     title = "Missing" if reason == "missing" else reason[0].upper() + reason[1:]
-    return f"{title}: {'; '.join(items)}."
+    return f"{title}: {'; '.join(items)}.{counted_from(*places)}"
 
 
 def reward(stats: LogStatistics) -> Iterator[Finding]:
@@ -139,6 +148,29 @@ def kept_by_chance(stats: LogStatistics) -> Iterator[Finding]:
     )  # fmt: skip
 
 
+def averaged(stats: LogStatistics) -> Iterator[Finding]:
+    """Yield a finding where weights seem to count the rows of which a reward is the mean.
+
+    A weight of c stands for c rows with equal rewards. Rows of many different rewards are seldom equal; and where equal
+    rows were counted, no two rows are equal in all columns.
+    """
+    column, numbers = stats.roles.weight, stats.reward
+    if column is None or not numbers.rows or not stats.numbers[column].whole:
+        return
+    mean = stats.rows / max(stats.looked_at, 1)
+    uncounted = numbers.kind == "few values" and not numbers.whole and stats.repeats.repeated > 0
+    if mean < _AVERAGED or not (numbers.kind == "continuous" or uncounted):
+        return
+    yield Finding(
+        "limits", "weights may count averaged rows", f"column {column!r}",
+        f"The mean weight is {mean:.3g}: a row counts as so many rows, all with exactly its reward. That is right for "
+        "equal rows that were counted. If a reward is the mean of as many rows as its weight says, intervals are too "
+        f"narrow, by a factor of about {mean**0.5:.2g}, and rows that are close in time seem alike.",
+        f"If rewards are means, name the column as precision: precision={column!r}, on the command line --precision "
+        f"{column}.",
+    )  # fmt: skip
+
+
 def variation(stats: LogStatistics) -> Iterator[Finding]:
     """Yield a finding where few rewards make up most of the variance."""
     column, numbers = stats.roles.reward, stats.reward
@@ -154,11 +186,11 @@ def variation(stats: LogStatistics) -> Iterator[Finding]:
     if (weight := _heaviest(stats)) > _OUTWEIGHS:
         low, high = stats.extremes.ends()
         row, value = high if numbers.high - numbers.mean > numbers.mean - numbers.low else low
+        place = stats.place_of(row)
         yield Finding(
-            "limits" if weight > _HALF else "note", "a reward outweighs", f"column {column!r}, row {row:,}",
-            f"One reward, {value:.6g} in row {row:,} where the mean is {numbers.mean:.3g}, makes up {percent(weight)} "
-            "of "
-            "the variance of all rewards.",
+            "limits" if weight > _HALF else "note", "a reward outweighs", f"column {column!r}, {place}",
+            f"One reward, {value:.6g} in {place} where the mean is {numbers.mean:.3g}, makes up {percent(weight)} "
+            f"of the variance of all rewards.{counted_from(place)}",
             "That row has too much influence. Is it an error? If not, clip large rewards, take their logarithm, or fit "
             "with likelihood='auto'.",
         )  # fmt: skip
@@ -170,7 +202,8 @@ def outlying(stats: LogStatistics) -> Iterator[Finding]:
     if outliers is None or stats.reward.kind == "binary":
         return
     overwhelms, single = outliers.distance > _LOST, len(outliers.rows) == 1
-    rows = f"row {outliers.rows[0]:,}" if single else f"rows {', '.join(f'{row:,}' for row in outliers.rows)}"
+    places = [stats.place_of(row) for row in outliers.rows]
+    rows = _together(places)
     low, high = min(outliers.values), max(outliers.values)
     weight = (
         "Added to it, the other rewards lose all their digits."
@@ -182,11 +215,22 @@ def outlying(stats: LogStatistics) -> Iterator[Finding]:
         f"The {'reward' if single else 'rewards'} in {rows}, {low:.6g}{'' if low == high else f' to {high:.6g}'}, "
         f"{'lies' if single else 'lie at least'} {_sds(outliers.distance)} standard deviations from the mean of all "
         "other "
-        f"rewards, {outliers.mean:.3g}; the farthest of those lies {outliers.farthest:.2g} from it. {weight}",
+        f"rewards, {outliers.mean:.3g}; the farthest of those lies {outliers.farthest:.2g} from it. {weight}"
+        f"{counted_from(*places)}",
         "Is it an error, or does it stand for a missing value? Correct it, or leave "
         f"{'that row' if single else 'those rows'} out. If it is right, clip large rewards, take their "
         f"logarithm{'' if overwhelms else ', or fit with another likelihood'}.",
     )  # fmt: skip
+
+
+def _together(places: Sequence[str]) -> str:
+    """Return the places of rows as text; those of one kind and file as "rows 3, 5" or "lines 3, 5 of 'log.csv'"."""
+    parts = [place.split(" ", 2) for place in places]
+    kinds = {(part[0], *part[2:]) for part in parts}
+    if len(places) == 1 or len(kinds) > 1:
+        return ", ".join(places)
+    kind, *file = kinds.pop()
+    return " ".join([f"{kind}s", ", ".join(part[1] for part in parts), *file])
 
 
 def _sds(distance: float) -> str:

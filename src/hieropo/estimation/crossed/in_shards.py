@@ -69,14 +69,14 @@ def _hierarchies_in_shards(moments: MomentsInShards, hierarchies: CrossedHierarc
     if hierarchies.mixed_spreads or hierarchies.kinds is not None:
         mixture = "a mixture of spreads" if hierarchies.mixed_spreads else "kinds of tasks"
         raise InputError(
-            f"This hierarchy has {mixture}, and the log is in shards. A mixture is conditioned on all tasks at once: "
-            "join the shards into moments in memory, or learn from the shards, with one spread and one kind."
+            f"This hierarchy has {mixture}, and the moments are in shards. The posterior of a mixture needs all tasks "
+            "at once: join the shards into moments in memory, or fit the shards without a mixture."
         )
     check_in_shards(moments, hierarchies.hierarchy(0))
     if hierarchies.task_noise is not None:
         raise InputError(
-            "The hierarchy has a noise variance for each task, and the moments are in shards, of which posteriors are "
-            "made with one noise for all tasks. Learn the hierarchy from the moments in shards."
+            "The hierarchy has a noise variance for each task. Posteriors of moments in shards have one noise variance "
+            "for all tasks: learn the hierarchy from the moments in shards."
         )
     covs = [(one.interaction_cov, one.level_cov, noise) for one, noise in conditioned(hierarchies)]
     sums = sums_of_shards(moments, hierarchies.shapes.noise_ratio, covs)

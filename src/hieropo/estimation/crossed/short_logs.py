@@ -19,7 +19,7 @@ def refuse_too_few(moments: AnyMoments) -> None:
         raise NumericalError(
             f"The log has {counted(moments.n_rows, 'row')}. The noise of rewards is learned from the rows that "
             f"{counted(p, 'coefficient')} of an action {agreeing(p, 'leaves', 'leave')} over: at least {p + 1} rows "
-            "are needed. Add rows, or condition a CrossedHierarchy of known noise_var."
+            "are needed. Add rows, or give a hierarchy with a known noise variance: known=CrossedHierarchy(...)."
         )
 
 
@@ -27,15 +27,15 @@ def warn_of_few(moments: AnyMoments) -> None:
     """Warn of logs that hardly tell the hierarchy, or not from the noise."""
     if moments.n_rows < moments.unit_dim + _FEW:
         warn(
-            f"The log has {counted(moments.n_rows, 'row')}, of which hardly anything is learned: answers are those "
-            "of the prior."
+            f"The log has {counted(moments.n_rows, 'row')}, too few to learn from: expected rewards and their "
+            "intervals are nearly those of the prior."
         )
     if isinstance(moments, Moments) and _one_task(moments):
-        warn("The log has one task: how much tasks differ is not shown by it, and is as the prior has it.")
+        warn("The log has one task, and does not show how much tasks differ: that is taken from the prior.")
     if not noise_identified(moments):
         warn(
             "This log does not identify the noise of rewards apart from differences between tasks: tasks have too "
-            "few rows of one and the same action. Intervals would not hold as often as they say, and summaries give "
+            "few rows of one and the same action. Intervals would not have their stated coverage, and summaries give "
             "none. Learn from rows that repeat an action in a task."
         )
 

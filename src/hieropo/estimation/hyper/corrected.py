@@ -143,8 +143,8 @@ def hyper_error(moments: AnyMoments, estimate: Estimate, scaled: Array | None = 
     curvature, d = estimate.expected_curvature, moments.dim
     if curvature is None or estimate.degrees is None:
         raise InputError(
-            "The estimate has no curvature, because it is of a tree or of a log with one task. Its first-order error "
-            "cannot be computed. Use uncertainty='integrated'."
+            "The first-order error of the hierarchy cannot be computed, because tasks have groups or the log has one "
+            "task. Use uncertainty='integrated'."
         )
     basis = _basis(estimate.chosen.shape, d, len(curvature), scaled)
     _, scale = prior_scales(totals(moments))

@@ -179,10 +179,10 @@ def _chosen(
             return Plan("integrated", f"{why}: the log leaves a variance between tasks uncertain", freedom)
         return Plan("first-order", f"{why}: many, or too many to integrate")
     warn(
-        f"The uncertainty of the hierarchy is not carried into the posteriors: a tree of {why} is too much to "
-        "integrate, and intervals are somewhat too narrow where a level has few nodes."
+        f"The estimated variances are taken as known: groups with {why} are too many to integrate over their "
+        "uncertainty. Intervals are somewhat too narrow where a level has few groups."
     )
-    return Plan("plug-in", f"a tree of {why}: too much to integrate")
+    return Plan("plug-in", f"groups with {why}: too many to integrate")
 
 
 def _is_uncertain(moments: Moments, fitted: Estimate, task_cov: TaskCov | str | Array) -> bool:
@@ -459,13 +459,17 @@ def _integrated(
         return _learned(moments, fitted, draws, chosen.why, diagnosis)
     problem = (
         f"The hierarchy is uncertain, with {counted(int(np.count_nonzero(moments.rows)), 'task')}, and draws from "
-        f"its posterior are bad: {diagnosis.effective:.0f} of {diagnosis.points} count, tail {diagnosis.tail:.2f}."
+        f"its posterior are unreliable: the effective sample size of {diagnosis.points} draws is "
+        f"{diagnosis.effective:.0f}, the Pareto index of their weights {diagnosis.tail:.2f}."
     )
     if fall_back and fitted.expected_curvature is not None:
-        warn(f"{problem} Its error is carried to first order instead; intervals may be too narrow.")
-        return _first_order(moments, fitted, task_cov, f"{chosen.why}; but draws are bad")
-    warn(f"{problem} Intervals may be off. A simpler task_cov, such as 'isotropic', has less to draw.")
-    return _learned(moments, fitted, draws, f"{chosen.why}; but draws are bad", diagnosis)
+        warn(f"{problem} Its error is corrected to first order instead; intervals may be too narrow.")
+        return _first_order(moments, fitted, task_cov, f"{chosen.why}; but draws are unreliable")
+    warn(
+        f"{problem} Intervals may be too wide or too narrow. A simpler task_cov, such as 'isotropic', has fewer "
+        "parameters to draw."
+    )
+    return _learned(moments, fitted, draws, f"{chosen.why}; but draws are unreliable", diagnosis)
 
 
 def _learned(

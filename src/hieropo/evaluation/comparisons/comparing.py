@@ -24,9 +24,9 @@ from hieropo.evaluation.passes.judging import ActionFeatures, Rows
 from hieropo.evaluation.passes.propensity import Propensity
 from hieropo.moments.accumulation import Accumulator
 from hieropo.moments.clusters import ClusterTotals
-from hieropo.ope.off_policy import OffPolicySums, add_in_turn
+from hieropo.ope.joined_rows import JoinedRows, add_in_turn
+from hieropo.ope.off_policy import OffPolicySums
 from hieropo.ope.value_estimates import FEW_EFFECTIVE, Ratios, Sample
-from hieropo.rows.ids import Ids
 
 _GROUPS = 101
 
@@ -114,6 +114,7 @@ class Comparing:
         self._groups = np.zeros((_GROUPS, self._columns + 2))
         self._clusters: ClusterTotals | None = None
         self._dependent: ClusterTotals | None = None
+        self._joined: dict[tuple[int, ...], JoinedRows] = {}  # for the policies of which folds differ
 
     def add(
         self,
@@ -150,21 +151,35 @@ class Comparing:
             z[:, :-1] *= np.asarray(batch.sampling_weight)[:, None]
         counts = batch.weight
         self._total.add(rows.place, np.ascontiguousarray(z[:, :-2]), z[:, -2], counts)
+        if dependent is not None:
+            self._add_dependent(rows, z, self._differing(rows, dependent, choices))
         if counts is not None:
             z = z * np.asarray(counts)[:, None]
         add_in_turn(self._groups, batch.first_row, z)
         if batch.cluster is not None:
             self._clusters = self._clusters or ClusterTotals(z.shape[1])
             self._clusters.add(rows.place, batch.cluster, z)
-            if dependent is not None:
-                self._mark(rows, batch.cluster, dependent, choices)
 
-    def _mark(self, rows: Rows, cluster: Ids, dependent: Mask, choices: list[Codes]) -> None:
-        """Count the rows of each cluster in which folds of the policy, or of a rival of these choices, differ."""
+    def _differing(self, rows: Rows, dependent: Mask, choices: list[Codes]) -> Mask:
+        """Return the rows (n, 1 + R) in which folds of the policy, and of each rival of these choices, differ."""
         of_rivals = map(_differs_by_fold, self._rivals.values(), repeat(rows), choices)
-        columns = np.column_stack([dependent, *of_rivals]).astype(np.float64)
-        self._dependent = self._dependent or ClusterTotals(columns.shape[1])
-        self._dependent.add(rows.place, cluster, columns)
+        return np.column_stack([dependent, *of_rivals])
+
+    def _add_dependent(self, rows: Rows, z: Array, differing: Mask) -> None:
+        """Add rows (n, k) to the units of the gain of each rival, and of the lead of the policy over it.
+
+        Of clusters, the rows in which folds of the policy, or of a rival, differ are counted.
+        """
+        batch, columns = rows.batch, differing.astype(np.float64)
+        if batch.cluster is not None:
+            self._dependent = self._dependent or ClusterTotals(columns.shape[1])
+            self._dependent.add(rows.place, batch.cluster, columns)
+            return
+        counts = None if batch.weight is None else np.asarray(batch.weight)
+        for c in range(len(self._rivals)):
+            for policies in ((1 + c,), (0, 1 + c)):
+                joined = self._joined.setdefault(policies, JoinedRows(z.shape[1]))
+                joined.add(rows.place, z, counts, np.asarray(differing[:, list(policies)].any(axis=1)))
 
     def comparisons(self, level: float, rng: np.random.Generator) -> tuple[Comparison, ...]:
         """Return the figures of all policies after the last row."""
@@ -177,7 +192,10 @@ class Comparing:
             dependent = self._dependent.sums().sums > 0.0
 
         def sample_of(*policies: int) -> Sample:
-            """Return the sums, the clusters of a task in which folds of one of these policies differ as one."""
+            """Return the sums, the rows or clusters of a task in which folds of one of these policies differ as one."""
+            if policies in self._joined:
+                units = self._joined[policies].units()
+                return Sample(sums[:, packed_size(k - 1) :], squares, self._groups, rng, joined=units)
             joined, of_joined = clusters, squares
             if clusters is not None and dependent is not None:
                 joined = clusters.joined(np.asarray(dependent[:, policies].any(axis=1)))
@@ -194,13 +212,13 @@ class Comparing:
                 form = np.eye(k)[columns[0]] - (np.eye(k)[columns[1]] if len(columns) > 1 else 0.0)
                 return Ratios(form[None], constant[None])
 
-            of_gain, of_lead = (
-                (sample, sample) if dependent is None else (sample_of(1 + c), sample_of(0, 1 + c))
-            )
+            of_gain, of_lead = sample, sample
+            if dependent is not None or self._joined:
+                of_gain, of_lead = sample_of(1 + c), sample_of(0, 1 + c)
             gain = of_gain.interval(mean(value, k - 2), level)
             lead = of_lead.interval(mean(0, value), level)
             ess = float(sample.total[weight]) ** 2 / max(float(squares[weight, weight]), 1e-300)
-            few = None if reaches(ess, FEW_EFFECTIVE) else f"its rows count as {ess:.1f}, too few"
+            few = None if reaches(ess, FEW_EFFECTIVE) else _too_few(ess)
             comparisons.append(
                 Comparison(
                     name, self._low + float(mean(value).value(sample.total)), gain.value, gain.se, gain.low, gain.high,
@@ -208,6 +226,10 @@ class Comparing:
                 )
             )  # fmt: skip
         return tuple(comparisons)
+
+
+def _too_few(ess: float) -> str:
+    return f"the effective sample size is {ess:.1f}, below {FEW_EFFECTIVE:g}: too few rows hold an action of the policy"
 
 
 def _differs_by_fold(rival: Rival, rows: Rows, index: Codes) -> Mask:
@@ -237,7 +259,7 @@ class Weighing:
     comparing : Comparing, optional
         Takes the same rows for other policies.
     few_tasks : bool
-        True where clusters are the independent units. Clusters of a task whose rows are judged otherwise without
+        True where rows, or clusters, are the independent units. Rows of a task that are judged otherwise without
         another fold depend on each other, and are marked.
     """
 
@@ -286,7 +308,7 @@ class Weighing:
             weight = batch.weights.some(differs).counts(differs.size)
             self._shift.add(place, context, index[differs], weight)
             self._shift.add(place, context, rows.index[differs], -weight)
-        dependent = self._dependent(rows, index) if self._few_tasks and batch.cluster is not None else None
+        dependent = self._dependent(rows, index) if self._few_tasks else None
         if self._comparing is not None:
             predictions = RowPredictions(fold, index, propensity, of_logged, of_chosen, own)
             self._comparing.add(rows, predictions, self._judges, dependent)

@@ -553,16 +553,17 @@ def of_tails(partitions: Sequence[Residuals], along: float, outliers: Sequence[O
     if share := outweighing(partitions[0].all, outliers):
         row, task, residual = outliers[0]
         text = (
-            f"The reward of row {row:,}, task {plain(task)!r}, lies {residual:+.3g} noise sds from its prediction by "
-            f"all other rows, and makes up {share:.0%} of the sum of squared residuals. It widens all intervals and "
-            "masks other faults. Is it an error, or does it stand for a missing value? Correct it or leave that row "
-            "out, and fit again."
+            f"The reward of row {row:,} (counted from 0), task {plain(task)!r}, lies {residual:+.3g} noise sds from "
+            f"its prediction by all other rows, and makes up {share:.0%} of the sum of squared residuals. It widens "
+            "all intervals and masks other faults. Is it an error, or does it stand for a missing value? Correct it or "
+            "leave that row out, and fit again."
         )
         return Misfit("heavy tails", tails.p, tails.excess, text)
     worst = ""
     if outliers:
         row, task, residual = outliers[0]
-        worst = f"; the largest residual, {residual:+.3g} sds, is that of row {row:,}, task {plain(task)!r}"
+        place = f"row {row:,} (counted from 0), task {plain(task)!r}"
+        worst = f"; the largest residual, {residual:+.3g} sds, is that of {place}"
     text = (
         f"Rewards have heavy tails (excess kurtosis {tails.excess:.2g}{worst}). A few rows have much influence on "
         "all estimates. Check them for errors, clip rewards, or take their logarithm."

@@ -120,3 +120,15 @@ def agreement(estimate: ValueEstimate, model: ValueSummary, level: float) -> Agr
         return "contradicts"
     weighted, by_model = _verdict(estimate.gain_low, estimate.gain_high), _verdict(model.low, model.high)
     return "agrees" if weighted == by_model != "not shown" else "does not contradict"
+
+
+def withheld_notes(estimates: Sequence[Any]) -> list[str]:
+    """Return a sentence for each reason why figures are not reliable, with the names of those that have it.
+
+    Parameters
+    ----------
+    estimates : sequence of ValueEstimate or of Comparison
+    """
+    reasons = dict.fromkeys(one.withheld for one in estimates if one.withheld)
+    names = {reason: ", ".join(one.name for one in estimates if one.withheld == reason) for reason in reasons}
+    return [f"Withheld ({names[reason]}): {reason}." for reason in reasons]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hieropo._utils.arrays import Array, Codes, Mask
 from hieropo._utils.threads import in_threads, processors
-from hieropo.errors import LogError
+from hieropo.errors import LogError, UnknownActionError
 from hieropo.evaluation.passes.subject import AsSites
 from hieropo.features.maps import FeatureMap
 from hieropo.logging_policy.logged_propensities import TINY, LoggedPscores, PscoreCheck
@@ -362,10 +362,12 @@ def _refuse_tiny(batch: Batch) -> None:
     row = int(batch.pscore.argmin())
     if batch.pscore[row] < TINY:
         column = None if batch.roles is None else batch.roles.pscore
-        raise LogError(
+        raise LogError.in_row(
+            batch.number(row),
             f"Column {column!r}, row {batch.number(row)}: {batch.pscore[row]:g} is the propensity of the logged "
             "action, so small that the row would outweigh all others. Is it a density, or a product that underflowed? "
-            "Leave such rows out, or evaluate with propensities='estimated'."
+            "Leave such rows out, or evaluate with propensities='estimated'.",
+            lenient=False,
         )
 
 
@@ -384,10 +386,12 @@ def eligible(features: FeatureMap, batch: Batch, codes: Codes) -> NDArray[np.boo
     if unlisted.size:
         row = int(unlisted[0])
         roles = batch.roles
-        raise LogError(
+        raise LogError.in_row(
+            batch.number(row),
             f"Column {None if roles is None else roles.eligible!r}, row {batch.number(row)}: the logged action, "
             f"{(features.actions or ())[codes[row]]!r}, is not in its list of actions. A list needs all actions that "
-            "were eligible when one was chosen. Add it, or leave such rows out."
+            "were eligible when one was chosen. Add it, or leave such rows out.",
+            lenient=False,
         )
     return mask
 
@@ -431,7 +435,15 @@ def fold_moments(  # noqa: PLR0913 - as of the first pass
 
 
 def _codes(features: FeatureMap, batch: Batch) -> Codes:
-    return features.action_codes(batch.action, first_row=batch.first_row)
+    try:
+        return features.action_codes(batch.action, first_row=batch.first_row)
+    except UnknownActionError as error:
+        if error.row is None or batch.rows is None:
+            raise
+        number = batch.number(
+            error.row - batch.first_row
+        )  # rows were repeated by their weights, or set aside
+        raise UnknownActionError.in_row(number, error.text_at(f"row {number}"), lenient=False) from None
 
 
 def learned_from(log: FirstPass, learned: Moments, sketch: RowSketch, *, by_rows: bool = False) -> Overlap:

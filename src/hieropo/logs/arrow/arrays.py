@@ -94,9 +94,10 @@ def numbers(column: pa.Array, name: str, first_row: int, advice: str = "") -> Ar
         too_large = (values > EXACT) | (values < -EXACT if values.dtype.kind == "i" else False)
         if too_large.any():
             row = int(too_large.argmax())
-            raise LogError(
+            raise LogError.in_row(
+                first_row + row,
                 f"Column {name!r}, row {first_row + row}: {values[row]} is above 2**53 and would be rounded as a "
-                "float. Is it an id rather than a quantity? Use it as a task or an action, or rescale it."
+                "float. Is it an id rather than a quantity? Use it as a task or an action, or rescale it.",
             )
     floats: Array = values.astype(np.float64, copy=False)
     return floats
@@ -191,9 +192,11 @@ def _as_objects(column: pa.Array, name: str, first_row: int) -> Ids:
     values = as_numpy(column)
     missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(0, dtype=bool)
     if missing.any():
-        raise LogError(
-            f"Column {name!r}, row {first_row + int(missing.argmax())}: the id is NaN, and a row without an id cannot "
-            "be used. Was a join incomplete? Drop such rows, or give them an id of their own."
+        row = first_row + int(missing.argmax())
+        raise LogError.in_row(
+            row,
+            f"Column {name!r}, row {row}: the id is NaN, and a row without an id cannot be used. Was a join "
+            "incomplete? Drop such rows, or give them an id of their own.",
         )
     if values.dtype.kind == "f":
         refuse_rounded_in(values, f"Column {name!r}", first_row)
@@ -231,9 +234,11 @@ def is_utf8(texts: pa.Array) -> bool:
 
 def _not_utf8(column: pa.Array, name: str, first_row: int) -> LogError:
     row = next(i for i in range(len(column)) if not is_utf8(column.slice(i, 1)))
-    return LogError(
+    return LogError.in_row(
+        first_row + row,
         f"Column {name!r}, row {first_row + row}: the bytes of this text are not UTF-8. Was it written in another "
-        "encoding, or is the file damaged? Write it again as UTF-8, or make the column binary where bytes are meant."
+        "encoding, or is the file damaged? Write it again as UTF-8, or make the column binary where bytes are meant.",
+        lenient=False,
     )
 
 
@@ -259,9 +264,10 @@ def _without_nulls(column: pa.Array, name: str, first_row: int, advice: str = ""
         row = pc.index(column.is_null(), value=True).as_py()
         others = column.null_count - 1
         more = f" (and {others} more in this batch of {counted(len(column), 'row')})" if others else ""
-        raise LogError(
+        raise LogError.in_row(
+            first_row + row,
             f"Column {name!r}, row {first_row + row}: null{more}. Nothing is filled in or dropped silently: drop such "
-            f"rows, or fill the value in. NaN and None of pandas count as null.{advice}"
+            f"rows, or fill the value in. NaN and None of pandas count as null.{advice}",
         )
     return column
 
@@ -278,17 +284,19 @@ def lists(column: pa.Array, name: str, first_row: int) -> tuple[Ids, NDArray[np.
     lengths = as_numpy(pc.list_value_length(column))
     if (lengths == 0).any():
         row = first_row + int((lengths == 0).argmax())
-        raise LogError(
+        raise LogError.in_row(
+            row,
             f"Column {name!r}, row {row}: the list is empty, so there is no action to choose from. Drop such rows, or "
-            "list the actions that can be taken."
+            "list the actions that can be taken.",
         )
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     entries = column.flatten()
     if entries.null_count:
         entry = pc.index(entries.is_null(), value=True).as_py()
         row = first_row + int(np.searchsorted(starts, entry, side="right")) - 1
-        raise LogError(
-            f"Column {name!r}, row {row}: the list holds a null, which is no action. Remove it from the list."
+        raise LogError.in_row(
+            row,
+            f"Column {name!r}, row {row}: the list holds a null, which is no action. Remove it from the list.",
         )
     if pa.types.is_floating(entries.type):
         rows = first_row + np.repeat(np.arange(lengths.size), lengths)

@@ -336,6 +336,10 @@ class FilteredSource:
         batches = self._source.batches(_with_filter_columns(columns, self._filter), batch_rows)
         return regroup((self._filter.passing(batch).select(list(columns)) for batch in batches), batch_rows)
 
+    def place_of(self, row: int) -> str:
+        """Return the number of a row among those that pass."""
+        return _place_among_passing(row, self._filter)
+
 
 class FilteredParts(PartedSource):
     """The rows of files that pass a filter, in parts; they are counted when the source is opened."""
@@ -368,6 +372,14 @@ class FilteredParts(PartedSource):
                 passing_parts.append(replace(passing, first_row=row, n_rows=rows))
             row += rows
         return passing_parts
+
+    def place_of(self, row: int) -> str:
+        """Return the number of a row among those that pass."""
+        return _place_among_passing(row, self._filter)
+
+
+def _place_among_passing(row: int, row_filter: Filter) -> str:
+    return f"row {row} of those where {row_filter.text}"
 
 
 def _passing_batches(part: Part, columns: Sequence[str], row_filter: Filter) -> Iterator[pa.RecordBatch]:

@@ -1,6 +1,7 @@
 """The interface of every source of rows, and its parts."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,10 +10,11 @@ from typing import Any, Protocol, runtime_checkable
 import pyarrow as pa
 
 from hieropo._utils.text import counted
-from hieropo.errors import LogError
+from hieropo.errors import InputError, LogError
 from hieropo.logs.arrow.arrays import decoded
 
 BATCH_ROWS = 65_536
+_SET_ASIDE = " Or set such rows aside, and count them: lenient=True, on the command line --lenient."
 
 
 @runtime_checkable
@@ -153,6 +155,14 @@ class WrappedSource:
         """Read the source as it is."""
         return self._source.batches(columns, batch_rows)
 
+    def place_of(self, row: int) -> str:
+        """Return the place of a row in the source, as :func:`place_of`."""
+        return place_of(self._source, row)
+
+    def lines_of(self, rows: Sequence[int]) -> list[int] | None:
+        """Return the lines of rows of the whole log, as :func:`lines_of`."""
+        return lines_of(self._source, rows)
+
 
 def parts_of(source: LogSource, columns: Sequence[str]) -> Sequence[Part]:
     """Return the parts of a source in the order of their rows, with these columns only.
@@ -164,6 +174,43 @@ def parts_of(source: LogSource, columns: Sequence[str]) -> Sequence[Part]:
     if divide is not None:
         return divide(columns)
     return [Part(source.name, 0, None, 0, source.n_rows or 0, partial(source.batches, tuple(columns)))]
+
+
+def place_of(source: LogSource, row: int) -> str:
+    """Return where the reader of a message finds a row: ``line 3 of 'log.csv'``, ``row 2 of 'b.parquet'`` or ``row 2``.
+
+    It is that of ``source.place_of(row)``; a source without that method has "row N". Rows count from 0, as ``row`` in
+    the whole log does; lines of a text file count from 1, as in an editor, and the header is one of them.
+    """
+    place: Callable[[int], str] | None = getattr(source, "place_of", None)
+    return f"row {row}" if place is None else place(row)
+
+
+def lines_of(source: LogSource, rows: Sequence[int]) -> list[int] | None:
+    """Return the lines of rows of the whole log, in ascending order, in their files of text; None for other sources."""
+    lines: Callable[[Sequence[int]], list[int] | None] | None = getattr(source, "lines_of", None)
+    return None if lines is None else lines(rows)
+
+
+def counted_from(*places: str) -> str:
+    """Return a sentence, after a space, that rows count from 0, where a place of :func:`place_of` names a row."""
+    return " Rows count from 0." if any(place.startswith("row") for place in places) else ""
+
+
+@contextmanager
+def located(source: LogSource, *, may_set_aside: bool = False) -> Iterator[None]:
+    """Write the place of the row in its file into an error that is raised inside.
+
+    ``may_set_aside`` adds that a lenient reading sets such rows aside, where it does.
+    """
+    try:
+        yield
+    except InputError as error:
+        if error.row is not None:
+            place = place_of(source, error.row)
+            advice = _SET_ASIDE if may_set_aside and error.lenient else ""
+            error.at(place, f"{advice}{counted_from(place)}")
+        raise
 
 
 def over_parts(

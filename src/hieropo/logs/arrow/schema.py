@@ -18,6 +18,7 @@ MIXED = pa.dense_union(
     [pa.field("", pa.null())]
 )  # type of columns whose values have several types; they are read as text
 SOURCE = "hieropo.source"  # metadata of a field: the column of the log that it was made of
+TIME_OF_TEXT = b"hieropo.time_of_text"  # metadata of a field of times that were read from text
 NUMBER_ROLES = ("reward", "pscore", "weight", "precision", "sampling_weight", "context", "metadata")
 
 _NUMBERS = (kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_decimal, kinds.is_null)
@@ -94,6 +95,10 @@ _NUMBER = (is_number, "a number")
 _ELIGIBLE_ADVICE = (
     "The policy chooses only among the actions that this column lists. Add it; or name the column that lists them here "
     "(eligible=..., --eligible); or state that every action can be taken (eligible=False, --all-eligible)."
+)
+_TIME_ADVICE = (
+    "Convert text to a date or a time stamp first, such as by pandas.to_datetime; files and frames with text of ISO "
+    "8601, such as 2024-05-31 or 2024-05-31T14:30:00Z, are read as they are."
 )
 _SET_ASIDE_ADVICE = (
     "Correct such values, or set rows with them aside: lenient=True, on the command line --lenient."
@@ -182,10 +187,13 @@ def _missing(schema: pa.Schema, role: str, column: str, name: str) -> str:
 def _wrong_type(field: pa.Field, role: str, name: str) -> str:
     need = _TESTS.get(role, _NUMBER)[1]
     kind = "mixed type" if field.type == MIXED else f"Arrow type {field.type}"
-    note = (field.metadata or {}).get(NOTE.encode())
+    note = note_of(field)
+    advice = [_type_advice(field.type, role)] if note is None else [note]
+    if note is not None and role == "time" and holds_text(field.type):
+        advice.append(_TIME_ADVICE)
     return (
         f"Column {field.name!r} of the {name} is of {kind}, which cannot be {_article(role)}: {need} is needed. "
-        f"{_type_advice(field.type, role) if note is None else note.decode()}"
+        f"{' '.join(advice)}"
     )
 
 
@@ -208,7 +216,7 @@ def _type_advice(kind: pa.DataType, role: str) -> str:
     if kinds.is_nested(kind):
         return "Give each of its entries a column of its own."
     if role == "time":
-        return "Convert text to a date or a time stamp first."
+        return _TIME_ADVICE
     if role == "context" and not kinds.is_temporal(kind):
         return "Text is not read as numbers: cast it."
     if kinds.is_temporal(kind):

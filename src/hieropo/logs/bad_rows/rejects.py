@@ -21,7 +21,8 @@ from hieropo._utils.text import counted
 from hieropo.errors import ArtifactError, InputError, LogError, UnknownActionError
 from hieropo.features.maps import FeatureMap
 from hieropo.logs.arrow.arrays import EXACT, as_numpy, decoded, ids, lists, task_ids
-from hieropo.logs.arrow.schema import holds_text, source_of
+from hieropo.logs.arrow.log_source import LogSource, lines_of, place_of
+from hieropo.logs.arrow.schema import TIME_OF_TEXT, holds_text, source_of
 from hieropo.logs.arrow.writing import TABLE_SUFFIXES, check_target, write_tables
 from hieropo.logs.formats.text_types import commas_advice, text_numbers
 from hieropo.rows.batches import Eligible, Roles, TaskColumns, column_tuple
@@ -29,7 +30,12 @@ from hieropo.rows.columns import RULES
 from hieropo.rows.ids import Ids, may_be_rounded, plain
 from hieropo.rows.keys import Keys
 
-_IN_WORDS = {"missing": "a missing value", "infinite": "an infinite value"}
+NO_TIME = "missing, or no time of ISO 8601"  # reason of times that were read from text
+_IN_WORDS = {
+    "missing": "a missing value",
+    "infinite": "an infinite value",
+    NO_TIME: "a value that is missing or no time of ISO 8601",
+}
 MISSING_REASONS = ("missing", "NaN")  # reasons of values that are missing
 NO_NUMBER = "not a number"  # reason of text where a number is needed
 ROUNDED = "an id that may be rounded"  # reason of floats so large that different whole numbers become one
@@ -52,6 +58,8 @@ class Reason:
     value : str or None
         Value that cannot be used; None where there was none.
     unit : "row" or "line"
+    place : str or None
+        Where the first row is found, such as "line 3 of 'log.csv'"; None where that is not known.
     """
 
     column: str
@@ -60,6 +68,7 @@ class Reason:
     first_row: int
     value: str | None
     unit: Literal["row", "line"] = "row"
+    place: str | None = None
 
     def __add__(self, other: "Reason") -> "Reason":
         """Count both, with the first row of all."""
@@ -71,13 +80,25 @@ class Reason:
         fault = reason if reason.startswith("not ") else f"with {reason}"
         place = f" in {self.column!r}" if self.column else ""
         value = "" if self.value is None or self.reason in MISSING_REASONS else f": {_shortened(self.value)}"
-        return f"{self.rows:,} {fault}{place} (first in {self.unit} {self.first_row:,}{value})"
+        return f"{self.rows:,} {fault}{place} (first in {self.first_place}{value})"
+
+    @property
+    def first_place(self) -> str:
+        """Where the first row is found."""
+        if self.place is None:
+            return f"{self.unit} {self.first_row:,}"
+        return f"{self.place}, counted from 0" if self.place.startswith("row") else self.place
+
+    def placed(self, source: LogSource) -> "Reason":
+        """Return the reason with the place of its first row in a source."""
+        return replace(self, place=place_of(source, self.first_row))
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON's types."""
         return {
             "column": self.column, "reason": self.reason, "rows": self.rows,
             f"first_{self.unit}": self.first_row, "value": self.value,
+            **({} if self.place is None else {"place": self.place}),
         }  # fmt: skip
 
 
@@ -265,11 +286,17 @@ def find_bad_values(
 def bad_values_by_role(batch: pa.RecordBatch, roles: Iterable[tuple[str, str]]) -> list[BadValues]:
     """Return the values that cannot play the role of their column, given pairs (role, column)."""
     return [
-        BadValues(column, reason, bad, source_of(batch.schema.field(column)))
+        BadValues(
+            column, _reason(reason, batch.schema.field(column)), bad, source_of(batch.schema.field(column))
+        )
         for role, column in roles
         for reason, bad in _FINDERS.get(role, _bad_numbers)(batch.column(column), role)
         if bad.any()
     ]
+
+
+def _reason(reason: str, field: pa.Field) -> str:
+    return NO_TIME if reason == "missing" and TIME_OF_TEXT in (field.metadata or {}) else reason
 
 
 def any_of(faults: Iterable[BadValues], rows: int) -> Mask:
@@ -457,11 +484,14 @@ class Listing:
         self._writer.write_table(table, max_chunksize=table.num_rows)
         self._first_rows.append(first)
 
-    def write(self) -> None:
-        """Write the list in the order of the log."""
+    def write(self, source: LogSource | None = None) -> None:
+        """Write the list in the order of the log; with the lines of the rows where ``source`` is files of text."""
         self._writer.close()
         self._buffer.seek(0)
-        write_tables(self._target, self._in_order(pa.ipc.open_file(self._buffer)))
+        parts = self._in_order(pa.ipc.open_file(self._buffer))
+        if source is not None and lines_of(source, []) is not None:
+            parts = (_with_lines(part, source) for part in parts)
+        write_tables(self._target, parts)
         self._buffer.close()
 
     def _in_order(self, reader: Any) -> Iterator[pa.Table]:
@@ -488,6 +518,15 @@ class Listing:
              pa.array([fault.reason] * n)],
             schema=self.schema,
         )  # fmt: skip
+
+
+def _with_lines(part: pa.Table, source: LogSource) -> pa.Table:
+    """Return a part of a list with the line of each row, in its file, after its number in the whole log."""
+    rows: list[int] = part.column("row").to_pylist()
+    distinct = sorted(set(rows))
+    line = dict(zip(distinct, lines_of(source, distinct) or [], strict=True))
+    lines = pa.array([line[row] for row in rows], pa.int64())
+    return part.add_column(part.schema.get_field_index("row") + 1, "line", lines)
 
 
 def check_listing(file: str | os.PathLike[str] | None, log: Any) -> None:
@@ -520,8 +559,9 @@ class Rejects:
         True where a log with such rows may be used without them. Otherwise the log is still read to its end, so that
         all of them are found.
     file : path, optional
-        A .parquet or .csv file in which they are listed: file, number of the row in the whole log from 0, column,
-        value, reason. A row with two reasons is listed twice. It is written after the log was read.
+        A .parquet or .csv file in which they are listed: file, number of the row in the whole log from 0, in files of
+        text the line from 1, column, value, reason. A row with two reasons is listed twice. It is written after the
+        log was read.
     features : FeatureMap, optional
         Rows with actions that it does not know are rejected.
 
@@ -537,6 +577,8 @@ class Rejects:
     features: FeatureMap | None
     file: Path | None
     rows: int
+    rejected: Rejected | None
+    source: LogSource | None
 
     def __init__(
         self,
@@ -548,7 +590,8 @@ class Rejects:
         self.lenient, self.features = lenient, features
         self.file = None if file is None else Path(file)
         self.rows = 0
-        self.rejected: Rejected | None = None  # set by finish
+        self.rejected = None  # set by finish
+        self.source = None  # the log that is read, for the places of rows
         self._reasons: dict[tuple[str, str], Reason] = {}
         self._texts: set[str] = set()
         self._tasks: dict[Any, None] = {}
@@ -562,11 +605,15 @@ class Rejects:
 
     def __getstate__(self) -> dict[str, Any]:
         """Travel without the list, which is in its file."""
-        return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_listing")}
+        return {
+            name: value
+            for name, value in self.__dict__.items()
+            if name not in ("_lock", "_listing", "source")
+        }
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.__dict__.update(state)
-        self._lock, self._listing = Lock(), None
+        self._lock, self._listing, self.source = Lock(), None, None
 
     @property
     def tasks(self) -> list[Any]:
@@ -622,9 +669,12 @@ class Rejects:
     def finish(self, kept: int, tasks: Keys) -> Rejected:
         """Write the list, and return the rows that were set aside; ``kept`` rows of ``tasks`` can be used."""
         if self._listing is not None:
-            self._listing.write()
+            self._listing.write(self.source)
         lost_tasks = [task for task in self._tasks if tasks.find(task) < 0]
         reasons = sorted(self._reasons.values(), key=lambda reason: (reason.first_row, reason.column))
+        if self.source is not None:
+            source = self.source
+            reasons = [reason.placed(source) if reason.unit == "row" else reason for reason in reasons]
         self.rejected = Rejected(
             kept + self.rows,
             self.rows,

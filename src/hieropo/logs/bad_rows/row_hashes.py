@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 
 from hieropo._utils.arrays import Array, Hashes
+from hieropo._utils.hashes import GOLDEN, mixed
 from hieropo.logs.arrow.arrays import as_numpy, decoded, is_uuid
 from hieropo.logs.arrow.schema import is_text
 
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _NULL_HASH = np.uint64(0xD6E8FEB86659FD93)
 
 
@@ -25,14 +25,14 @@ def row_hashes(batch: pa.RecordBatch, columns: list[str]) -> Hashes:
     total = np.zeros(batch.num_rows, dtype=np.uint64)
     with np.errstate(over="ignore"):
         for name in columns:
-            total = (total + _MULTIPLIER) * _MULTIPLIER + _of_column(batch.column(name))
+            total = (total + GOLDEN) * GOLDEN + _of_column(batch.column(name))
             total ^= total >> np.uint64(29)
-    return _mixed(total)
+    return mixed(total)
 
 
 def hashes_of_ids(column: pa.Array) -> Hashes:
     """Return a hash of each value (n,), and 0 for one that is missing or NaN."""
-    hashes = np.maximum(_mixed(_of_column(column)), 1)
+    hashes = np.maximum(mixed(_of_column(column)), 1)
     if column.null_count or pa.types.is_floating(column.type):
         hashes[as_numpy(column.is_null(nan_is_null=True))] = 0
     return hashes
@@ -47,13 +47,6 @@ def ordered_numbers(column: pa.Array) -> Array | None:
         return None
     numbers: Array = as_numpy(column.fill_null(0)).astype(np.float64)
     return np.nan_to_num(numbers)
-
-
-def _mixed(x: Hashes) -> Hashes:
-    with np.errstate(over="ignore"):
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return x ^ (x >> np.uint64(31))
 
 
 def _of_column(column: pa.Array) -> Hashes:
@@ -96,7 +89,7 @@ def _of_entries(column: pa.Array) -> Hashes:
         distinct = distinct.cast(pa.large_string()).cast(pa.large_binary())  # its bytes may not be UTF-8
     entries: list[Any] = distinct.to_pylist()
     entry_hashes = np.fromiter((hash(entry) for entry in entries), np.int64, len(entries)).view(np.uint64)
-    entry_hashes = np.append(_mixed(entry_hashes), _NULL_HASH)
+    entry_hashes = np.append(mixed(entry_hashes), _NULL_HASH)
     if column.dictionary.null_count:
         entry_hashes[:-1][as_numpy(column.dictionary.is_null())] = _NULL_HASH
     index = column.indices.fill_null(len(entries)) if column.indices.null_count else column.indices

@@ -7,6 +7,7 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -123,9 +124,23 @@ class CsvFile:
             if "Empty CSV" not in str(error):
                 raise self._unreadable(error, row) from error
 
+    def lines(self, rows: Sequence[int]) -> list[int]:
+        """Return the lines of rows in ascending order; rows count from 0, lines from 1, and the header is a line."""
+        guesses = [row + 2 for row in rows]
+        if self._one_line_per_row or not rows:
+            return guesses
+        wanted, found = set(rows), dict(zip(rows, guesses, strict=True))
+        with suppress(csv.Error):
+            for row, line in self._rows():
+                if row in wanted:
+                    found[row] = line
+                if row == rows[-1]:
+                    break
+        return [found[row] for row in rows]
+
     def place(self, row: int) -> str:
-        """Return the line and file of a row for a message; rows count from 0, lines from 1."""
-        return f"line {row + 2 if self._one_line_per_row else self._line(row)} of {str(self.path)!r}"
+        """Return the line and file of a row for a message."""
+        return f"line {self.lines([row])[0]} of {str(self.path)!r}"
 
     def _opened(self, stream: _CountingStream, columns: Sequence[str]) -> pacsv.CSVStreamingReader:
         return pacsv.open_csv(
@@ -149,12 +164,6 @@ class CsvFile:
                     yield row, end + 1
                     row += 1
                 end = reader.line_num
-
-    def _line(self, row: int) -> int:
-        try:
-            return next(line for number, line in self._rows() if number == row)
-        except (csv.Error, StopIteration):
-            return row + 2
 
     def _refuse_open_quote(self) -> None:
         line = 0
@@ -235,7 +244,9 @@ def open_csv(
 
     columns = dict.fromkeys(name for file in files for name in file.names)
     schema = pa.schema([kinds[name].field(name, place_of) for name in columns])
-    return [FileRows(file.path, file.names, file.n_rows, _SecondPass(file, schema)) for file in files], schema
+    return [
+        FileRows(file.path, file.names, file.n_rows, _SecondPass(file, schema), file.lines) for file in files
+    ], schema
 
 
 def _refuse_repeated_names(file: CsvFile) -> None:

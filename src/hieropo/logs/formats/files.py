@@ -1,5 +1,6 @@
 """Logs in files: helpers that all formats share, and a source of files read one after the other."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,16 +15,21 @@ from hieropo.logs.arrow.log_source import Part, PartedSource
 
 UNREADABLE = (OSError, pa.ArrowException, UnicodeDecodeError)  # exceptions of Arrow where a file is damaged
 Read = Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
+Lines = Callable[[Sequence[int]], list[int]]
 
 
 @dataclass(frozen=True)
 class FileRows:
-    """One file of a log: its columns, its number of rows, and a function that reads some columns."""
+    """One file of a log: its columns, its number of rows, and a function that reads some columns.
+
+    ``lines`` returns the numbers of the lines, from 1, of rows of a file of text, from 0 and in ascending order.
+    """
 
     path: Path
     names: Sequence[str]
     n_rows: int
     read: Read
+    lines: Lines | None = None
 
 
 class FilesSource(PartedSource):
@@ -50,6 +56,34 @@ class FilesSource(PartedSource):
             parts.append(Part(repr(path), number, path, row, file.n_rows, partial(_rows, file, columns)))
             row += file.n_rows
         return parts
+
+    def place_of(self, row: int) -> str:
+        """Return the line of a row in its file of text, else its number in its file."""
+        return place_in_files(row, [(file.path, file.n_rows, file.lines) for file in self._files])
+
+    def lines_of(self, rows: Sequence[int]) -> list[int] | None:
+        """Return the lines of rows of the whole log, in ascending order; None where files are not of text."""
+        lines: list[int] = []
+        first, position = 0, 0
+        for file in self._files:
+            if file.lines is None:
+                return None
+            end = bisect_left(rows, first + file.n_rows)
+            if end > position:
+                lines += file.lines([row - first for row in rows[position:end]])
+            first, position = first + file.n_rows, end
+        return lines
+
+
+def place_in_files(row: int, files: Sequence[tuple[Path, int, Lines | None]]) -> str:
+    """Return the place of a row of the whole log, given the path, the rows and the lines of each file."""
+    for path, rows, lines in files:
+        if row < rows:
+            if lines is not None:
+                return f"line {lines([row])[0]} of {str(path)!r}"
+            return f"row {row} of {str(path)!r}" if len(files) > 1 else f"row {row}"
+        row -= rows
+    return f"row {row}"
 
 
 def _rows(file: FileRows, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

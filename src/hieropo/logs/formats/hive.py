@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from hieropo.logs.arrow.filters import Filter
-from hieropo.logs.arrow.log_source import Part, PartedSource
+from hieropo.logs.arrow.log_source import Part, PartedSource, lines_of, place_of
 from hieropo.logs.formats.files import require_columns
 from hieropo.logs.formats.text_types import TextType, Types, converted
 
@@ -81,6 +81,14 @@ class HiveSource(PartedSource):
             )
             for part in parts
         ]
+
+    def place_of(self, row: int) -> str:
+        """Return the place of a row in its file, as :func:`place_of`."""
+        return place_of(self._source, row)
+
+    def lines_of(self, rows: Sequence[int]) -> list[int] | None:
+        """Return the lines of rows of the whole log, as :func:`lines_of`."""
+        return lines_of(self._source, rows)
 
     def pruned(self, row_filter: Filter) -> "HiveSource | None":
         """Return the source without parts in which no row can pass; None where text files would have to be read."""

@@ -8,6 +8,8 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +98,8 @@ def open_json_lines(
     fields = [_field(name, kind, stated.get(name), lenient) for name, kind in kinds.items()]
     schema, parsed = pa.schema(fields), {name: kind.kind for name, kind in kinds.items()}
     return [
-        FileRows(path, names, rows, _SecondPass(path, schema, parsed, lenient)) for path, names, rows in files
+        FileRows(path, names, rows, _SecondPass(path, schema, parsed, lenient), partial(_lines, path))
+        for path, names, rows in files
     ], schema
 
 
@@ -215,6 +218,15 @@ class _SecondPass:
                 f"Column {column!r} of {str(self.path)!r} is of type {values.type} and cannot be converted to the "
                 f"stated type {kind}: {error}. State another type."
             ) from error
+
+
+def _lines(path: Path, rows: Sequence[int]) -> list[int]:
+    """Return the lines, from 1, of rows of a file, from 0 and in ascending order; blank lines are no rows."""
+    numbers = (number for block in _blocks(path) for number, _ in block.lines())
+    wanted = set(rows)
+    read = enumerate(islice(numbers, rows[-1] + 1 if rows else 0))
+    found = {row: number for row, number in read if row in wanted}
+    return [found.get(row, row + 1) for row in rows]
 
 
 def _blocks(path: Path) -> Iterator[_Block]:

@@ -17,7 +17,14 @@ from hieropo.errors import LogError
 from hieropo.logs.arrow.filters import Filter
 from hieropo.logs.arrow.log_source import BATCH_ROWS, Part, regroup, source_repr
 from hieropo.logs.arrow.schema import is_text
-from hieropo.logs.formats.files import UNREADABLE, cast_batch, merged_schema, require_columns, unreadable
+from hieropo.logs.formats.files import (
+    UNREADABLE,
+    cast_batch,
+    merged_schema,
+    place_in_files,
+    require_columns,
+    unreadable,
+)
 
 _PART_ROWS = (
     2**18
@@ -82,6 +89,10 @@ class ParquetSource:
     def files(self) -> list[Path]:
         """Paths of the files, by their numbers."""
         return [file.path for file in self._files]
+
+    def place_of(self, row: int) -> str:
+        """Return the number of a row in its file; with the file where there are several."""
+        return place_in_files(row, [(file.path, file.n_rows, None) for file in self._files])
 
     def parts(self, columns: Sequence[str]) -> list[Part]:
         """Return one part for each row group, with these columns only; small row groups of a file are joined.

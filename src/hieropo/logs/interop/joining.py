@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, get_args
 
 import numpy as np
@@ -10,7 +11,7 @@ import pyarrow.compute as pc
 
 from hieropo.errors import InputError, LogError, SchemaError
 from hieropo.logs.arrow.arrays import decoded, is_uuid, numbers
-from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, regroup, source_repr
+from hieropo.logs.arrow.log_source import BATCH_ROWS, LogSource, located, place_of, regroup, source_repr
 from hieropo.logs.arrow.schema import check_columns, is_text
 from hieropo.logs.interop.matching import (
     JoinReport,
@@ -132,7 +133,9 @@ def join_rewards(  # noqa: PLR0913  # each is a choice that only the caller can 
     ]
     axis = common_axis(time_columns, zone)
     until_tick = None if until is None else axis.tick(until, "until")
-    settings = Settings(axis, axis.span(window), until_tick, default, several, repeated)
+    settings = Settings(
+        axis, axis.span(window), until_tick, default, several, repeated, partial(place_of, decision_log)
+    )
     store = Store(memory)
     store.load("decisions", *_rows_to_store(decision_log, decision_columns, axis, None))
     store.load("rewards", *_rows_to_store(reward_log, reward_columns, axis, reward))
@@ -218,6 +221,13 @@ def _rows_to_store(
 def _stored_batches(
     source: LogSource, names: _Columns, axis: TimeAxis, reward: str | None, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
+    with located(source):
+        yield from _unplaced_batches(source, names, axis, reward, schema)
+
+
+def _unplaced_batches(
+    source: LogSource, names: _Columns, axis: TimeAxis, reward: str | None, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
     row = 0
     for batch in source.batches([names.id, names.time, *([] if reward is None else [reward])]):
         key, time = (
@@ -243,9 +253,11 @@ def _without_nulls(column: pa.Array, name: str, row: int, source: str) -> pa.Arr
     missing = column.is_null(nan_is_null=True)
     position = pc.index(missing, value=True).as_py()
     if position >= 0:
-        raise LogError(
+        raise LogError.in_row(
+            row + position,
             f"Column {name!r} of the {source}, row {row + position}: the value is null. A row without it cannot be "
-            "joined. Drop such rows, or find out why the value is missing."
+            "joined. Drop such rows, or find out why the value is missing.",
+            lenient=False,
         )
     return column
 

@@ -6,7 +6,7 @@ import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -252,9 +252,11 @@ class TimeAxis:
         values = column.cast(pa.float64(), safe=False)
         row = pc.index(pc.is_finite(values), value=False).as_py()
         if row >= 0:
-            raise LogError(
+            raise LogError.in_row(
+                first_row + row,
                 f"Column {name!r}, row {first_row + row}: {values[row]} is no time, so the row cannot be matched. Drop "
-                "such rows, or correct the time."
+                "such rows, or correct the time.",
+                lenient=False,
             )
         return values
 
@@ -264,9 +266,13 @@ class TimeAxis:
         except pa.ArrowException:
             pass
         texts = column.to_pylist()
-        return pa.array(
-            [self._tick(text, f"Column {name!r}, row {first_row + k}") for k, text in enumerate(texts)]
-        )
+        ticks = []
+        for row, text in enumerate(texts, first_row):
+            try:
+                ticks.append(self._tick(text, f"Column {name!r}, row {row}"))
+            except InputError as error:
+                raise type(error).in_row(row, str(error), lenient=False) from None
+        return pa.array(ticks)
 
     def _tick(self, text: str, place: str) -> int:
         try:
@@ -423,7 +429,7 @@ _LATE = 0.05  # share of late rewards above which a warning says that the window
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of a join; ``window`` and ``until`` in ticks of the axis."""
+    """Settings of a join; ``window`` and ``until`` in ticks of the axis, ``place_of`` the place of a decision's row."""
 
     axis: TimeAxis
     window: float
@@ -431,6 +437,7 @@ class Settings:
     default: float | None
     several: Several
     repeated: Repeated
+    place_of: Callable[[int], str] = "row {}".format
 
 
 def match_rewards(store: Store, settings: Settings) -> JoinReport:
@@ -449,7 +456,7 @@ def match_rewards(store: Store, settings: Settings) -> JoinReport:
     _match_events(store, settings, until)
     _refuse_disjoint_ids(store, rewards)
     if settings.several == "error":
-        _refuse_several(store)
+        _refuse_several(store, settings)
     _make_outcomes(store, settings, until)
     report = _report(store, settings, until, (decisions, rewards, extra))
     _check_report(report)
@@ -471,9 +478,9 @@ def _drop_repeated(store: Store, settings: Settings) -> int:
             "select row from decisions where id = ? and row > ? order by row limit 1", key, first
         )[0][0]
         raise LogError(
-            f"The decision {_shortened(key)} is in rows {first} and {second} of the decisions ({repeated_ids:,} ids "
-            "come more than once), so its reward could belong to either. If rows were delivered twice, keep the "
-            "earliest: repeated='first' (or --repeated first)."
+            f"The decision {_shortened(key)} comes twice among the decisions, in {settings.place_of(first)} and "
+            f"{settings.place_of(second)} ({repeated_ids:,} ids come more than once), so its reward could belong to "
+            "either. If rows were delivered twice, keep the earliest: repeated='first' (or --repeated first)."
         )
     store.run(
         "create table unique_decisions as from decisions "
@@ -523,7 +530,7 @@ def _refuse_disjoint_ids(store: Store, rewards: int) -> None:
     )
 
 
-def _refuse_several(store: Store) -> None:
+def _refuse_several(store: Store, settings: Settings) -> None:
     several = store.run(
         "select any_value(key), count(*), min(reward), max(reward), any_value(decision) as d from matched "
         "where status = 'inside' and closed group by decision having count(*) > 1 order by min(row) limit 1"
@@ -531,7 +538,7 @@ def _refuse_several(store: Store) -> None:
     if several:
         key, count, smallest, largest, row = several[0]
         raise LogError(
-            f"The decision {_shortened(key)}, row {row} of the decisions, has {count} rewards in its window, from "
+            f"The decision {_shortened(key)}, {settings.place_of(row)}, has {count} rewards in its window, from "
             f"{smallest:g} to {largest:g}; a row of a log has one. Choose which counts: several='first', 'last', 'sum' "
             "or 'max' (or --several)."
         )
