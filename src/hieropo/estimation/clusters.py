@@ -28,7 +28,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.packed import packed_size, triangle
@@ -246,5 +245,7 @@ def _least(negative: Callable[[float], float]) -> float:
     values = [negative(rho) for rho in grid]
     best = int(np.argmin(values))
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)]
+    from scipy.optimize import minimize_scalar  # a quarter of the import of this package
+
     result = minimize_scalar(negative, bounds=(low, high), method="bounded", options={"xatol": 1e-6})
     return float(result.x) if result.fun < values[0] else 0.0

@@ -23,6 +23,7 @@ ROWS, SUM, SQUARES, SUM_I, SUM_J, J, JJ, IJ, LOGGED, INVERSE, INVERSE2, LOGS, LO
 TASK_ROWS, FIRST, SEVERAL = range(3)
 _NOTHING, _NO_BITS = np.zeros(0), np.zeros((0, 0), dtype=np.uint8)
 _CHUNK = 10_000  # tasks whose bits are unpacked at once
+_APPENDED = 1_000  # tasks whose cells are appended at once
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,10 +165,11 @@ class CellSums:
         old = self._tasks[task_of]
         in_both = np.flatnonzero(task_of < self._m)
         in_both = in_both[in_both < len(other.cells)]
-        if in_both.size:
-            index = np.ix_(task_of[in_both], action_of)
-            table = self._cells[: self._m * self._width].reshape(self._m, self._width, 16)
-            table[index] = _append_cells(table[index], old[in_both, TASK_ROWS], other.cells[in_both])
+        table = self._cells[: self._m * self._width].reshape(self._m, self._width, 16)
+        for start in range(0, in_both.size, _APPENDED):
+            some = in_both[start : start + _APPENDED]
+            index = np.ix_(task_of[some], action_of)
+            table[index] = _append_cells(table[index], old[some, TASK_ROWS], other.cells[some])
         self._tasks[task_of] = _append_tasks(old, other.tasks, action_of)
         np.add.at(self._actions, action_of, other.actions[: action_of.size])
         self._append_bits(other, task_of, action_of)

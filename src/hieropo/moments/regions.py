@@ -14,7 +14,7 @@ from hieropo._utils.arrays import Array, Codes, normalised
 from hieropo._utils.threads import in_threads
 
 _LEAST = 2**20  # bytes of a region at first
-_PIECE = 2**25  # bytes that are moved before their memory is given back
+_PIECE = 2**22  # bytes that are moved before their memory is given back
 _POPULATE_WRITE = 23  # Linux's MADV_POPULATE_WRITE
 _MOVES = sys.platform == "linux"  # the system can move pages to a larger region, so that nothing is copied
 

@@ -477,6 +477,25 @@ def test_actions_whose_rewards_are_all_equal_are_not_taken_to_be_without_noise()
     assert found.central().noise_var[0] == pytest.approx(0.02 / 3, rel=0.35)
 
 
+@pytest.mark.parametrize("columns", [1, 3])
+def test_a_table_made_by_pieces_of_tasks_is_that_of_all_tasks(
+    monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    log = world(5, 90, 6, (0.5, 0.5, 0.5)).moments() if columns == 1 else with_contexts()
+    rows = np.flatnonzero(np.arange(len(log)) % 7)  # some tasks have no rows
+    moments = log.at(rows).covering(log.keys)
+    moments = moments.around(np.tile(np.linspace(0.5, 1.0, moments.unit_dim), moments.n_actions))
+    hierarchies = integrate_crossed(moments)
+    whole = condition_hierarchies(moments, hierarchies).table()
+    monkeypatch.setattr(CrossedMixture, "_by_pieces", True)
+    monkeypatch.setattr("hieropo.estimation.crossed.mixture._AT_ONCE", 40)
+    mixture = condition_hierarchies(moments, hierarchies)
+    assert len(mixture.weights) > 1
+    pieces = mixture.table()
+    for name in ("means", "covs", "prior_means", "prior_covs", "rows"):
+        np.testing.assert_allclose(getattr(pieces, name), getattr(whole, name), rtol=1e-11, atol=1e-13)
+
+
 def made_of(task: Array, action: Array, reward: Array) -> Moments:
     total_ = UnitAccumulator(indicator(range(6)))
     total_.add(task, action, None, reward)

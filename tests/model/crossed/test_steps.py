@@ -121,6 +121,22 @@ def test_the_table_has_the_posteriors_that_units_have_one_by_one(log: str, covs:
         assert_near(unpack(table.covs[s], moments.unit_dim), np.array([unit.cov for unit in units]))
 
 
+@pytest.mark.parametrize("log", LOGS)
+def test_rows_that_are_divided_when_they_are_asked_for_are_those_divided_before(log: str) -> None:
+    moments = made(*LOGS[log])
+    noise_var = np.linspace(0.5, 2.0, moments.n_actions)
+    before, later = ObservedUnits.of(moments, noise_var), ObservedUnits.undivided(moments, noise_var)
+    last = len(before.tasks) - 2
+    some = np.arange(0, len(before.tasks), 3)
+    np.testing.assert_array_equal(later.rows, before.rows)
+    np.testing.assert_array_equal(later.piece(2, last).rows, before.piece(2, last).rows)
+    np.testing.assert_array_equal(later.of_tasks(some).rows, before.of_tasks(some).rows)
+    assert later.doubles == before.rows.size
+    for units in (before, later):
+        np.testing.assert_allclose(units.over(3.0).over(2.0).rows, before.rows / 6.0, rtol=1e-15)
+    np.testing.assert_array_equal(later.with_rows(2.0 * later.rows).rows, 2.0 * before.rows)
+
+
 def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     answers: list[list[Any]] = []
     monkeypatch.setattr(crossed_steps, "UNITS", 40)

@@ -33,6 +33,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from hieropo._utils.arrays import Array
+from hieropo._utils.memory import release_freed
 from hieropo._utils.packed import packed_size, triangle
 from hieropo._utils.text import counted
 from hieropo._utils.threads import in_threads, processors
@@ -49,10 +50,10 @@ from hieropo.estimation.crossed.task_noise import EqualBecause
 from hieropo.estimation.hyper.mixed import Components
 from hieropo.model.crossed.described import AnyCrossed, Prepared, condition_units, covering
 from hieropo.model.crossed.hierarchy import CrossedHierarchy, CrossedLevel, CrossedPrior, Spreads
-from hieropo.model.crossed.posterior import check_crossed
+from hieropo.model.crossed.posterior import CrossedPosterior, check_crossed
 from hieropo.model.crossed.spreads import SpreadPosterior
 from hieropo.model.crossed.task_noise import TaskNoise
-from hieropo.model.gaussian import Gaussian, frozen
+from hieropo.model.gaussian import Gaussian, frozen, plus
 from hieropo.model.hierarchy import Grouping
 from hieropo.model.metadata import Metadata
 from hieropo.model.table import PosteriorTable
@@ -65,6 +66,7 @@ _KEPT = 2**26  # doubles of all conditioned nodes together that are kept between
 _MIXED_AT_ONCE = 1_024  # tasks
 _KEPT_SUMS = 2**22  # doubles of one conditioned node up to which the sums that it is made of are kept
 _KEPT_FOR_TABLE = 2**24  # of those up to which the table keeps them; of more it needs one node at a time
+_AT_ONCE = 2**18  # doubles of laws that are mixed under all hierarchies before the next ones are computed
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -405,8 +407,13 @@ class CrossedMixture:
         return self._prepare()
 
     def _prepare(self) -> Prepared:
-        """Sums of the moments where s = 1; of many tasks they are made for each hierarchy, and not kept."""
+        """Sums of the moments where s = 1."""
         return Prepared.of(self.moments, self.hierarchy.hierarchy(0), self.hierarchy.shapes.noise_ratio)
+
+    @property
+    def _plain(self) -> bool:
+        """True for tasks without groups and metadata: then the sums are those of the moments, without a copy."""
+        return not self.hierarchy.levels and self.hierarchy.metadata is None
 
     @cached_property
     def _kept(self) -> list[AnyCrossed]:
@@ -415,18 +422,22 @@ class CrossedMixture:
     def _conditioned(self) -> Iterator[AnyCrossed]:
         h = self.hierarchy
         if h.determined:
-            yield self._prepare().condition(self.central_hierarchy, float(h.weights @ h.noise_var))
+            yield self._sums_for_one().condition(self.central_hierarchy, float(h.weights @ h.noise_var))
         for node in self._nodes:
             yield self._of_node(node)
 
     def _of_node(self, node: int) -> AnyCrossed:
-        prepared = self._prepare() if self._doubles > _KEPT_SUMS else self._prepared
-        return prepared.condition(self.hierarchy.hierarchy(node), float(self.hierarchy.noise_var[node]))
+        return self._sums_for_one().condition(
+            self.hierarchy.hierarchy(node), float(self.hierarchy.noise_var[node])
+        )
+
+    def _sums_for_one(self) -> Prepared:
+        """Sums that are kept, unless they are copies of those of many tasks."""
+        return self._prepared if self._plain or self._doubles <= _KEPT_SUMS else self._prepare()
 
     def _tables(self) -> Iterator[PosteriorTable]:
         """Yield the table of units under each hierarchy, one on each processor at once where they have many columns."""
-        doubles = self._doubles * self.weights.size
-        if "_kept" in self.__dict__ or doubles <= min(_KEPT, _KEPT_FOR_TABLE):
+        if self._kept_for_table:
             yield from (part.table() for part in self._kept)
             return
         if self.moments.unit_dim < _WIDE or self.hierarchy.determined:
@@ -437,6 +448,11 @@ class CrossedMixture:
         for start in range(0, len(self._nodes), processors()):
             some = self._nodes[start : start + processors()]
             yield from in_threads(lambda node: self._of_node(node).table(), some, processors())
+
+    @property
+    def _kept_for_table(self) -> bool:
+        doubles = self._doubles * self.weights.size
+        return "_kept" in self.__dict__ or doubles <= min(_KEPT, _KEPT_FOR_TABLE)
 
     def _mixed(self, laws: list[Gaussian]) -> Gaussian:
         return self._components(laws).gaussian()
@@ -492,6 +508,11 @@ class CrossedMixture:
 
     @cached_property
     def _table(self) -> PosteriorTable:
+        if self._by_pieces:
+            release_freed()  # by the search for the hierarchies
+            return self._table_by_pieces(
+                [part for part in self.parts() if isinstance(part, CrossedPosterior)]
+            )
         priors: list[tuple[Array, Array]] = []
 
         def arrays() -> Iterator[tuple[Array, Array]]:
@@ -501,6 +522,31 @@ class CrossedMixture:
                 del table  # before the next one is made
 
         mean, covs = _mixed_arrays(self.weights, arrays(), self.moments.unit_dim)
+        return self._of_arrays(mean, covs, priors)
+
+    @property
+    def _by_pieces(self) -> bool:
+        """True where laws of few columns are too many to be kept under all hierarchies, and their roots are not."""
+        D = (self.moments.n_actions + 1) * self.moments.unit_dim
+        few_unknowns = self.weights.size * D * D <= _KEPT_FOR_TABLE
+        labelled = self.hierarchy.mixed_spreads or self.hierarchy.kinds is not None
+        plain = self._plain and not labelled and self.moments.unit_dim < _WIDE
+        return plain and few_unknowns and not self._kept_for_table
+
+    def _table_by_pieces(self, parts: list[CrossedPosterior]) -> PosteriorTable:
+        """Mix the laws of some tasks under all hierarchies before those of the next tasks are computed."""
+        m, K, p = len(self.moments), self.moments.n_actions, self.moments.unit_dim
+        mean, covs = np.empty((m, K, p)), np.empty((m, K, packed_size(p)))
+        step = max(_AT_ONCE // (8 * K * (p + packed_size(p))), 1) * 8
+        for first in range(0, m, step):
+            piece = slice(first, min(first + step, m))
+            laws = (part.arrays(piece) for part in parts)
+            mean[piece], covs[piece] = _mixed_arrays(self.weights, laws, p)
+        offset = self.moments.unit_offset
+        priors = [part.prior_arrays for part in parts]
+        return self._of_arrays(mean, covs, [(plus(means, offset), cov) for means, cov in priors])
+
+    def _of_arrays(self, mean: Array, covs: Array, priors: list[tuple[Array, Array]]) -> PosteriorTable:
         prior_mean, prior_cov = _mixed_arrays(self.weights, iter(priors), self.moments.unit_dim)
         rows = self.moments.rows.sum(axis=1)
         return PosteriorTable(self.moments.keys, mean, covs, rows, prior_mean, prior_cov)

@@ -22,7 +22,6 @@ The posterior of x in task s, at the best v, is given on as residual squares Q_s
 Gamma law of exp(-x) with the same mean and variance.
 """
 
-from dataclasses import replace
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -227,7 +226,7 @@ class _Likelihoods(NamedTuple):
         """Return likelihoods with mu from rows of the precisions that the law gives their tasks."""
         mean, _ = precision_moments(self.curves(spread), law, self.noise)
         units = self.units
-        weighted = replace(units, rows=units.rows * mean[units.task, None])
+        weighted = units.with_rows(units.rows * mean[units.task, None])
         mu = means_of_actions(weighted, self.covs, max(spread, float(self.scales[1])))
         values = spread_likelihoods(units, self.covs, mu, self.scales, np.exp(_LOGS), self.rows)
         return self._replace(mu=mu, values=values)

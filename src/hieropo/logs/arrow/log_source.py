@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from hieropo._utils.memory import release_freed
 from hieropo._utils.text import counted
 from hieropo.errors import InputError, LogError
 from hieropo.logs.arrow.arrays import decoded
@@ -47,8 +48,9 @@ class LogSource(Protocol):
 
 
 def release_unused() -> None:
-    """Return memory to the system that Arrow keeps for arrays to come; those that exist stay."""
+    """Return memory to the system that Arrow, and the C library, keep for arrays to come; those that exist stay."""
     pa.default_memory_pool().release_unused()
+    release_freed()
 
 
 def source_repr(source: LogSource) -> str:

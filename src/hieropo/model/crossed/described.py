@@ -214,7 +214,7 @@ class Prepared(NamedTuple):
     inner : Moments
         Of all P columns.
     ladder : Ladder
-        Their units, and groups, divided by noise variances.
+        Their units, and groups, with noise variances.
     """
 
     moments: Moments
@@ -237,7 +237,7 @@ class Prepared(NamedTuple):
             designs = UnitDesigns.of(hierarchy.metadata, moments)
             inner = designs.described(moments)
         check_crossed(inner, hierarchy)
-        return cls(moments, designs, inner, Ladder.of(inner, hierarchy.levels, noise_var))
+        return cls(moments, designs, inner, Ladder.of(inner, hierarchy.levels, noise_var, divided=False))
 
     def condition(self, hierarchy: CrossedHierarchy, factor: float = 1.0) -> AnyCrossed:
         """Condition a hierarchy whose noise variances are those of the sums times ``factor``."""

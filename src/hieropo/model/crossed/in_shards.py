@@ -33,7 +33,7 @@ def sums_of_shards(
         units = ObservedUnits.of(shard, noise_var)
         sums = []
         for interaction_cov, level_cov, factor in hierarchies:
-            messages = UnitMessages(units if factor == 1.0 else units.over(factor), interaction_cov)
+            messages = UnitMessages(units.over(factor), interaction_cov)
             sums.append(GroupSums.of(messages, level_cov, TaskGroups.one(len(messages.units.tasks))))
         return sums
 

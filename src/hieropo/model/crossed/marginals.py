@@ -41,7 +41,7 @@ class BlockMarginals(NamedTuple):
     @classmethod
     def of(cls, units: ObservedUnits, interaction_cov: Array) -> "BlockMarginals":
         """Take the step down to units from parents that are known."""
-        u, p = len(units.rows), units.dim
+        u, p = len(units.action), units.dim
         if not interaction_cov.any():
             return cls(np.zeros((u, p)), np.zeros((u, packed_size(p))), np.broadcast_to(np.eye(p), (u, p, p)))
         nodes, all_units = TreeLevel.of(units.rows, 1.0, interaction_cov), slice(0, u)
@@ -336,21 +336,27 @@ class TaskLaws:
         """Return what :meth:`along` has of (beta, alpha) of each coefficient of some tasks, (n, d, D)."""
         return self.block(rows).task_roots()
 
-    def arrays(self, prior_means: Array, prior_covs: Array) -> tuple[Array, Array]:
-        """Means (m, K, p) and packed covariances of all units; those of a task without rows are given.
+    def arrays(self, prior_means: Array, prior_covs: Array, part: slice | None = None) -> tuple[Array, Array]:
+        """Means (n, K, p) and packed covariances of the units of ``part``, default all tasks.
 
-        Tasks without rows of a group that has some, and groups of few tasks, take the steps in batched numpy.
+        Those of a task without rows are given. Tasks without rows of a group that has some, and groups of few tasks,
+        take the steps in batched numpy. With groups ``part`` is all tasks.
         """
-        K, p, m = self.moments.n_actions, self.moments.unit_dim, len(self.moments)
+        part = slice(0, len(self.moments)) if part is None else part
+        K, p, m = self.moments.n_actions, self.moments.unit_dim, part.stop - part.start
         means, covs = np.empty((m, K, p)), np.empty((m, K, packed_size(p)))
         if len(self.above.mean) == 1:
-            unseen = self._place[:-1] < 0
+            unseen = self._place[part] < 0
             means[unseen], covs[unseen] = prior_means, prior_covs
-            rest = fill_table(self.messages, self.hierarchy.level_cov, self.above.group(0), means, covs)
+            messages = self.messages.piece(
+                *np.searchsorted(self.messages.units.tasks, (part.start, part.stop))
+            )
+            root = self.above.group(0)
+            rest = fill_table(messages, self.hierarchy.level_cov, root, means, covs, part.start)
         else:
             rest = np.arange(m)
         for rows in self.pieces(rest):
-            block = self.block(rows)
+            block = self.block(part.start + rows)
             means[rows] = block.means()
             for a in range(K):
                 covs[rows, a] = pack(block.cov_of(a))
@@ -364,15 +370,19 @@ def weight_sums(weights: Array) -> Array:
     return np.where(np.abs(total) <= rounding, 0.0, total)
 
 
-def fill_table(messages: UnitMessages, level_cov: Array, root: Root, means: Array, covs: Array) -> Codes:
+def fill_table(
+    messages: UnitMessages, level_cov: Array, root: Root, means: Array, covs: Array, first_row: int = 0
+) -> Codes:
     """Write posteriors of all units of observed tasks to their rows of ``means`` (m, K, p) and ``covs`` (m, K, .).
 
-    Returns the rows of tasks that are left to the steps by reflections: their information outweighs the prior.
+    ``first_row`` is the row of the moments that is the first of the table. Returns the rows of tasks that are left to
+    the steps by reflections: their information outweighs the prior.
     """
     units = messages.units
+    table_rows = units.tasks - first_row
     if units.dim > 1:
-        return _fill(messages, level_cov, root, means, covs)
-    loops = backend.crossed(units.rows.size)
+        return _fill(messages, level_cov, root, means, covs, table_rows)
+    loops = backend.crossed(units.doubles)
     beta = np.append(root.mean, root.cov_root[0])
     effects = np.concatenate([root.effects, root.effect_roots[:, 0]], axis=1)
     interaction, level_var = float(messages.interaction_cov[0, 0]), float(level_cov[0, 0])
@@ -381,17 +391,19 @@ def fill_table(messages: UnitMessages, level_cov: Array, root: Root, means: Arra
         part = units.piece(*chunk)
         loops.give_units_of_one(
             normalised(part.rows), part.starts, part.action, part.table(), interaction, level_var, beta, effects,
-            part.tasks, means, covs, np.empty(beta.size),
+            table_rows[chunk[0] : chunk[1]], means, covs, np.empty(beta.size),
         )  # fmt: skip
 
     in_threads(work, units.pieces(SMALL_UNITS), processors())
     return np.zeros(0, dtype=np.int64)
 
 
-def _fill(messages: UnitMessages, level_cov: Array, root: Root, means: Array, covs: Array) -> Codes:
+def _fill(
+    messages: UnitMessages, level_cov: Array, root: Root, means: Array, covs: Array, table_rows: Codes
+) -> Codes:
     """As :func:`fill_table`, for several coefficients an action."""
     units = messages.units
-    loops = backend.crossed(units.rows.size)
+    loops = backend.crossed(units.doubles)
     K, p, D = root.effect_roots.shape
     level_split = Split.of(level_cov)
     apart = Split.of(messages.interaction_cov)
@@ -414,7 +426,7 @@ def _fill(messages: UnitMessages, level_cov: Array, root: Root, means: Array, co
         levels = (given.reshape(n * p, (K + 1) * p) @ above).reshape(n, p, D + 1)
         more = loops.give_units(
             normalised(part.units.rows), part.units.table(), p, *apart, spots, levels[:, :, 0] + shift, roots,
-            levels, root.effects, root.effect_roots, part.units.tasks, means, covs,
+            levels, root.effects, root.effect_roots, table_rows[first:last], means, covs,
             late[1], loops.tiles(D, p), room,
         )  # fmt: skip
         return first + late[0, :some], first + late[1, :more]
@@ -422,5 +434,5 @@ def _fill(messages: UnitMessages, level_cov: Array, root: Root, means: Array, co
     parts = in_threads(work, units.pieces(UNITS, p * max(D, (K + 1) * p)), processors())
     late = np.concatenate([np.zeros(0, dtype=np.int64), *(part for pair in parts for part in pair)])
     places = np.minimum(late[:, None] + np.arange(8), len(units.tasks) - 1)
-    rest: Codes = units.tasks[np.unique(places)]
+    rest: Codes = table_rows[np.unique(places)]
     return rest

@@ -42,6 +42,8 @@ class SecondMoments(NamedTuple):
     action, level, interaction : (p, p) array
     noise : (K,) array
         E of the sum of squared residuals of each action, over its noise variance.
+    noise_of_tasks : (t,) array
+        The same of each observed task.
     tasks, units : int
         How many have rows.
     """
@@ -50,6 +52,7 @@ class SecondMoments(NamedTuple):
     level: Array
     interaction: Array
     noise: Array
+    noise_of_tasks: Array
     tasks: int
     units: int
 
@@ -337,6 +340,7 @@ class CrossedPosterior(OneHierarchy):
         action = np.einsum("aid,ajd->ij", root.effect_roots, root.effect_roots)
         action += scale * root.effects.T @ root.effects
         level, interaction, noise = np.zeros((p, p)), np.zeros((p, p)), np.zeros(K)
+        of_tasks = np.zeros(len(units.tasks))
         for start in range(0, len(units.tasks), self._tasks.step):
             seen = np.arange(start, min(start + self._tasks.step, len(units.tasks)))
             block = self._tasks.block(units.tasks[seen])
@@ -355,21 +359,31 @@ class CrossedPosterior(OneHierarchy):
                 axis=0
             ) + scale * mean.T @ mean
             theta, theta_cov = mean + parent, cov + gains @ parent_cov @ gains.swapaxes(1, 2)
-            sums = unpack(units.rows[part], p + 1)
+            sums = unpack(units.piece(start, int(seen[-1]) + 1).rows, p + 1)
             G, B, c = sums[:, :p, :p], sums[:, :p, p], sums[:, p, p]
             square = c + np.einsum("ui,ui->u", theta, np.einsum("uij,uj->ui", G, theta) - 2 * B)
             residual = scale * np.maximum(square, 0.0) + np.einsum("uij,uij->u", G, theta_cov)
             noise += np.bincount(code, residual, K)
-        return SecondMoments(action, level, interaction, noise, len(units.tasks), len(units.rows))
+            of_tasks[seen] = np.bincount(task, residual, len(seen))
+        return SecondMoments(action, level, interaction, noise, of_tasks, len(units.tasks), len(units.action))
 
     @cached_property
     def _table(self) -> PosteriorTable:
-        new, offset = self._tasks.block(np.array([-1])), self.moments.unit_offset
-        prior = np.array([pack(new.cov_of(a)[0]) for a in range(self.moments.n_actions)])
-        prior_means = new.means()[0]
-        means, covs = self._tasks.arrays(prior_means, prior)
-        rows = self.moments.rows.sum(axis=1)
-        return PosteriorTable(self.moments.keys, means, covs, rows, plus(prior_means, offset), prior)
+        prior_means, prior_covs = self.prior_arrays
+        means, covs = self.arrays(slice(0, len(self.moments)))
+        rows, offset = self.moments.rows.sum(axis=1), self.moments.unit_offset
+        return PosteriorTable(self.moments.keys, means, covs, rows, plus(prior_means, offset), prior_covs)
+
+    @cached_property
+    def prior_arrays(self) -> tuple[Array, Array]:
+        """Means (K, p), less the offset, and packed covariances of a task without rows."""
+        new = self._tasks.block(np.array([-1]))
+        covs = np.array([pack(new.cov_of(a)[0]) for a in range(self.moments.n_actions)])
+        return new.means()[0], covs
+
+    def arrays(self, part: slice) -> tuple[Array, Array]:
+        """Return means (n, K, p) and packed covariances of all units of some tasks."""
+        return self._tasks.arrays(*self.prior_arrays, part)
 
     def _code(self, action: int) -> int:
         K = self.moments.n_actions

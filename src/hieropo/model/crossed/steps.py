@@ -37,7 +37,7 @@ from hieropo.moments.statistics import Moments
 
 _DENSE = 0.1  # share of units with rows from which a dense product is faster than a sparse one
 _ROOM = 2**21  # doubles of one array while tasks are worked on
-UNITS = 8_192  # a piece of work: results do not depend on the number of threads
+UNITS = 2_048  # a piece of work: results do not depend on the number of threads
 SMALL_UNITS = 65_536  # the same, of units of one coefficient
 
 
@@ -47,8 +47,10 @@ class ObservedUnits:
 
     Attributes
     ----------
-    rows : (u, (p + 1)(p + 2) / 2) array
-        Packed [G B; B' c], each divided by the noise variance of its action.
+    sums : (u, q) array
+        Packed sums of the rows, the first (p + 1)(p + 2) / 2 columns of which are [G B; B' c].
+    noise_var : (K,) array or None
+        Noise variances by which ``rows`` are divided when they are asked for; None: the sums are divided by them.
     action : (u,) int array
     task : (u,) int array
         Place among the observed tasks.
@@ -60,7 +62,8 @@ class ObservedUnits:
         K, p.
     """
 
-    rows: Array
+    sums: Array
+    noise_var: Array | None
     action: Codes
     task: Codes
     tasks: Codes
@@ -68,23 +71,47 @@ class ObservedUnits:
     n_actions: int
     dim: int
 
+    @property
+    def rows(self) -> Array:
+        """Packed [G B; B' c] of each unit, divided by the noise variance of its action, (u, (p + 1)(p + 2) / 2)."""
+        if self.noise_var is None:
+            return self.sums
+        return np.asarray(self.sums[:, : packed_size(self.dim + 1)] / self.noise_var[self.action, None])
+
+    @property
+    def doubles(self) -> int:
+        """The number of entries of ``rows``."""
+        return len(self.action) * packed_size(self.dim + 1)
+
     def over(self, factor: float) -> "ObservedUnits":
-        """Return these units with all noise variances multiplied by ``factor``."""
-        return replace(self, rows=self.rows / factor)
+        """Return these units with all noise variances ``factor`` times as large; rows are divided when asked for."""
+        before = np.ones(self.n_actions) if self.noise_var is None else self.noise_var
+        return self if factor == 1.0 else replace(self, noise_var=factor * before)
+
+    def with_rows(self, rows: Array) -> "ObservedUnits":
+        """Return units with other rows."""
+        return replace(self, sums=rows, noise_var=None)
 
     @classmethod
     def of(cls, moments: Moments, noise_var: Array) -> "ObservedUnits":
         """Divide the sums of each unit that has rows by its noise variance (K,)."""
+        units = cls.undivided(moments, noise_var)
+        return units.with_rows(units.rows)
+
+    @classmethod
+    def undivided(cls, moments: Moments, noise_var: Array) -> "ObservedUnits":
+        """As :meth:`of`; rows are divided when they are asked for, so that hardly any memory is taken before."""
         K, p = moments.n_actions, moments.unit_dim
         observed = np.flatnonzero(moments.unit_rows)
         task = observed // K
         action = observed - task * K
-        sums = moments.unit_sums
+        sums = moments.unit_sums[:, : packed_size(p + 1)]
         sums = sums if observed.size == len(sums) else sums[observed]
-        rows = sums[:, : packed_size(p + 1)] / noise_var[action, None]
         starts = np.flatnonzero(np.append(True, task[1:] != task[:-1])[: observed.size])
         place = np.repeat(np.arange(starts.size), np.diff(np.append(starts, observed.size)))
-        return cls(rows, action, place, task[starts], np.append(starts, observed.size), K, p)
+        return cls(
+            sums, np.asarray(noise_var), action, place, task[starts], np.append(starts, observed.size), K, p
+        )
 
     def by_task(self, values: Array) -> Array:
         """Sums over the units of each observed task, of values (u, ...)."""
@@ -99,8 +126,9 @@ class ObservedUnits:
         rows = np.repeat(self.starts[tasks] - starts[:-1], counts) + np.arange(starts[-1])
         place = np.repeat(np.arange(len(tasks)), counts)
         return ObservedUnits(
-            self.rows[rows], self.action[rows], place, self.tasks[tasks], starts, self.n_actions, self.dim
-        )
+            self.sums[rows], self.noise_var, self.action[rows], place, self.tasks[tasks], starts, self.n_actions,
+            self.dim,
+        )  # fmt: skip
 
     def table(self) -> Codes:
         """Row of the unit of each observed task and action, (t, K); -1 where it has no rows."""
@@ -113,14 +141,18 @@ class ObservedUnits:
         part = slice(self.starts[first], self.starts[last])
         starts = self.starts[first : last + 1] - self.starts[first]
         return ObservedUnits(
-            self.rows[part], self.action[part], self.task[part] - first, self.tasks[first:last], starts,
-            self.n_actions, self.dim,
+            self.sums[part], self.noise_var, self.action[part], self.task[part] - first, self.tasks[first:last],
+            starts, self.n_actions, self.dim,
         )  # fmt: skip
 
-    def pieces(self, most: int, doubles: int = 0) -> list[tuple[int, int]]:
-        """First and last tasks of pieces of about ``most`` units, that hold ``doubles`` numbers for each task."""
+    def pieces(self, most: int, doubles: int = 0, tasks: int = 0) -> list[tuple[int, int]]:
+        """First and last tasks of pieces of about ``most`` units, or so many tasks where these are more.
+
+        Pieces that hold ``doubles`` numbers for each task have fewer where these take too much room.
+        """
         t = len(self.tasks)
-        step = 8 * max(int(min(most * t / max(len(self.action), 1), _ROOM / max(doubles, 1)) / 8), 1)
+        count = max(most * t / max(len(self.action), 1), tasks)
+        step = 8 * max(int(min(count, _ROOM / max(doubles, 1)) / 8), 1)
         return [(first, min(first + step, t)) for first in range(0, t, step)]
 
     def pairs(self, left: Array, right: Array, groups: "TaskGroups") -> Array:
@@ -421,7 +453,7 @@ def _added(parts: list[tuple[int, int, list[Array], float]], shapes: list[tuple[
 def _sums(messages: UnitMessages, level_cov: Array, groups: TaskGroups) -> GroupSums:
     """Sums of all groups by the loops, and by reflections for tasks whose information outweighs the level."""
     units, G = messages.units, groups.n_groups
-    loops = backend.crossed(units.rows.size)
+    loops = backend.crossed(units.doubles)
     K, p, t = units.n_actions, units.dim, len(units.tasks)
     dense = len(units.action) > _DENSE * K * t or G > 1
     split = Split.of(level_cov)
@@ -454,7 +486,9 @@ def _sums(messages: UnitMessages, level_cov: Array, groups: TaskGroups) -> Group
                 between[g - low] = rows.T @ rows
         return low, low + n, [level, by_action, score, between], some.log_det + log_det
 
-    chunks = units.pieces(UNITS, K * p * p if dense else 0)
+    chunks = units.pieces(
+        UNITS, K * p * p if dense else 0, K
+    )  # sums of a piece are (K p)^2, products of n p rows
     shapes: list[tuple[int, ...]] = [(G, packed_size(p + 1)), (G, K, p, p), (G, K, p), (G, K * p, K * p)]
     level, by_action, score, between, log_det = _added(in_threads(work, chunks, processors()), shapes)
     if not dense:

@@ -269,10 +269,13 @@ class Ladder:
     tree: Tree | None
 
     @classmethod
-    def of(cls, moments: Moments, levels: Sequence[Grouped], noise_var: Array) -> Self:
-        """Divide the sums by the noise; errors as :meth:`Tree.of`."""
+    def of(
+        cls, moments: Moments, levels: Sequence[Grouped], noise_var: Array, *, divided: bool = True
+    ) -> Self:
+        """Divide sums by the noise, at once or, for few ways up, where it is needed; errors as :meth:`Tree.of`."""
         tree = Tree.of(moments, levels, noise_var) if levels else None
-        return cls(ObservedUnits.of(moments, noise_var), tree)
+        units = ObservedUnits.of if divided and tree is None else ObservedUnits.undivided
+        return cls(units(moments, noise_var), tree)
 
     def from_units(self, interaction_cov: Array) -> UnitMessages:
         """Integrate interactions of actions and tasks out."""
