@@ -1,6 +1,8 @@
 """CPU seconds and memory of pass, fit, evaluation and decisions as one factor of the log grows, with fitted slopes.
 
-    python benchmarks/growth.py [--full] [--factors rows tasks ...] [--limit SECONDS]  # writes results/growth.json
+    python benchmarks/growth.py [--full] [--factors rows tasks ...] [--sizes N ...] [--limit SECONDS]
+
+It writes results/growth.json.
 
 Factors are rows, tasks, features (contexts and the intercept), actions and threads; one at a time, around 100,000 rows,
 1,000 tasks, 4 features, 4 actions and one thread; threads at 5,000,000 rows. Every point is a process of its own on a
@@ -57,6 +59,7 @@ EXPECTED = {
     "actions": {"pass": 1, "fit": 1, "evaluate": 1, "decide": 1},
 }
 BATCH, REQUESTS, THREADED = 1_000_000, 20_000, 5_000_000
+WARM_ACTIONS = 10
 CHILD = "import growth, sys; growth.child(sys.argv[1])"
 
 
@@ -142,7 +145,8 @@ def child(text: str) -> None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: point["threads"]])
     with tempfile.TemporaryDirectory() as folder:
         small, path = Path(folder) / "small.parquet", Path(folder) / "log.parquet"
-        few = {**point, "rows": 2_000 * point["actions"], "tasks": 20}
+        actions = min(point["actions"], WARM_ACTIONS)  # loops are compiled for any number
+        few = {**point, "rows": 2_000 * actions, "tasks": 20, "actions": actions}
         with backend.forced(backend.COMPILED):
             write_log(small, few)
             stages(small, few)
@@ -187,11 +191,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--full", action="store_true", help="the large ranges: hours, and tens of gigabytes")
     parser.add_argument("--factors", nargs="+", choices=list(BASE), default=list(BASE))
+    parser.add_argument("--sizes", nargs="+", type=int, help="of the factors, in place of the usual ones")
     parser.add_argument("--limit", type=float, default=3_600.0, help="seconds for a point")
     given = parser.parse_args()
     for factor in given.factors:
         base = {**BASE, "rows": THREADED} if factor == "threads" else BASE
-        sizes, points = list((FULL if given.full else SMALL)[factor]), []
+        sizes, points = given.sizes or list((FULL if given.full else SMALL)[factor]), []
         for size in sizes:
             points.append(measured({**base, factor: size}, given.limit))
             cells = points[-1].get("error") or "  ".join(f"{s} {points[-1][s]['cpu']:.2f}" for s in STAGES)

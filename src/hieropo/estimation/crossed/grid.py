@@ -7,7 +7,7 @@ large logs a part of the tasks, spread evenly over their numbers of rows, finds 
 and is known well by then; larger parts narrow the windows, and all tasks tell a and m.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import lgamma, log
@@ -29,6 +29,7 @@ from hieropo.estimation.crossed.shapes import (
 from hieropo.model.crossed.in_shards import sums_of_shards
 from hieropo.model.crossed.steps import ActionProfile, GroupSums, Root, RootSums, UnitMessages, solve_root
 from hieropo.model.crossed.tree import Ladder
+from hieropo.model.crossed.turned import pays, turned
 from hieropo.model.hierarchy import Grouping
 from hieropo.model.steps import upper_factor
 from hieropo.moments.in_shards import AnyMoments, MomentsInShards
@@ -52,7 +53,8 @@ _ROUGHLY = 0.25  # sd of log a up to which the mean of a is enough for actions t
 _PILOT = 500  # observed units of the first part of the tasks
 _ROWS = 4  # rows for each coefficient that a part has at least
 _MORE = 6  # times as many units the next part has, until it is all tasks
-_LEVEL_UNITS = 2_000  # units of a part that tells l well enough
+_LEVEL_UNITS = 2_000  # units of a part that tells l well enough, of few columns
+_LEVEL_COLUMNS = 8  # columns up to which that is so; more columns tell it with fewer units
 _SWEEPS = 2  # over the standard deviations of groups, each at its mode given the others
 _CERTAIN = 1e-12  # weight of m = 0 in a part of the tasks, below which more tasks are not asked for it
 _SPAN = 1.3  # largest m over smallest, up to which the evidence between nodes is a polynomial of m
@@ -196,7 +198,8 @@ def grid(
     """
     tasks = TasksInOrder.of(moments)
     if similar is not None and not groups.levels:
-        resolved = _grid_in(similar, moments, tasks.part(_MORE * _PILOT), shapes, groups)
+        units = _PILOT if _tells_level(_PILOT, moments.unit_dim) else _MORE * _PILOT
+        resolved = _grid_in(similar, moments, tasks.part(units), shapes, groups)
         if resolved is not None:
             return resolved
     units, part = _PILOT, tasks.part(_PILOT)
@@ -211,10 +214,15 @@ def grid(
         if part is moments:
             return axes, weights, squares
         varied = float(weights[:, :, 0].sum()) < _CERTAIN
-        if level is None and units >= _LEVEL_UNITS:
+        if level is None and _tells_level(units, moments.unit_dim):
             level = float(np.exp(_mean(np.log(axes[1].nodes), weights.sum(axis=(0, 2, 3)))))
         units *= _MORE
         part = tasks.part(units)
+
+
+def _tells_level(units: int, columns: int) -> bool:
+    """Return True if so many units, whose levels have a size for each column in common, tell l well enough."""
+    return units * max(columns / _LEVEL_COLUMNS, 1.0) >= _LEVEL_UNITS
 
 
 def _grid_in(
@@ -299,6 +307,7 @@ class _Search(NamedTuple):
     dof: float
     floor: float
     groups: Groups
+    turned: Ladder | None = None  # of few tasks of many actions
     varied: bool = False  # m is certainly not 0
 
     @classmethod
@@ -307,8 +316,19 @@ class _Search(NamedTuple):
         ladder = Ladder.of(of_ladder, groups.levels, shapes.noise_ratio)
         factor = upper_factor(shapes.action)[0]
         dof = moments.n_rows - moments.unit_dim
+        other_way = None
+        if isinstance(moments, Moments) and not groups.levels and pays(moments) and not FewRows.pays(moments):
+            ones = np.ones(int(np.count_nonzero(moments.rows.any(axis=1))))
+            other_way = Ladder.of(turned(moments, shapes.noise_ratio), (), ones)
         return cls(
-            ladder, _WayUp.of(moments, ladder, shapes), shapes, factor, dof, least_noise(moments), groups
+            ladder,
+            _WayUp.of(moments, ladder, shapes),
+            shapes,
+            factor,
+            dof,
+            least_noise(moments),
+            groups,
+            other_way,
         )
 
     def resolved(self, windows: Windows, level: float | None) -> tuple[Windows, Axes, Array, Array]:
@@ -353,10 +373,29 @@ class _Search(NamedTuple):
         """Return the messages to the root at some m and l, for each m_1."""
         return self.ladder.to_root(self.way_up.tasks(m, level), self.groups.covs(self.shapes), first_sds)
 
-    def profile(self, m: float, levels: Array, first_sds: Array) -> ActionProfile:
-        """Return the evidence along a at some m, for each l and each m_1 (the last varies fastest)."""
-        sums = [one for level in levels.tolist() for one in self.to_root(m, level, first_sds)]
-        return ActionProfile.of(sums, self.action_factor)
+    def along_actions(
+        self, m: Sequence[float], levels: Sequence[float], first_sds: Array
+    ) -> Callable[[Array], tuple[Array, Array]]:
+        """Return the function from a (k,) to log|N| and squares (k, n), for each of some m, l and m_1.
+
+        The last varies fastest. With few tasks of many actions it is a way up of its own for each a, along l.
+        """
+        if self.turned is None:
+            sums = [one for each in m for level in levels for one in self.to_root(each, level, first_sds)]
+            return ActionProfile.of(sums, self.action_factor).at
+        turned, level_factor = self.turned, upper_factor(self.shapes.level)[0]
+
+        def at(a: Array) -> tuple[Array, Array]:
+            parts = []
+            for each in m:
+                messages = turned.from_units(each**2 * self.shapes.interaction)
+                sums = [turned.from_tasks(messages, sd**2 * self.shapes.action) for sd in a.tolist()]
+                profile = ActionProfile.of(sums, level_factor)  # type: ignore[arg-type]  # without groups
+                parts.append(profile.at(np.array(levels) * (1 + each**2) ** 0.5))
+            log_det, squares = (np.concatenate(some).T for some in zip(*parts, strict=True))
+            return log_det, squares
+
+        return at
 
     def _weights(self, axes: Axes, curve: "_Curve | None" = None) -> tuple[Array, Array]:
         """Posterior weights of the nodes (a, l, m, m_1), which add to 1, and the square of the rewards at each."""
@@ -372,8 +411,8 @@ class _Search(NamedTuple):
         first = 1 if self.varied else 0
         last = size[2] if curve is None else 1
         for k in steps(range(first, last), "Learning the variation between tasks, step", last - first):
-            profile = self.profile(float(axes[2].nodes[k]), axes[1].nodes, axes[3].nodes)
-            values = (part.reshape(size[0], size[1], size[3]) for part in profile.at(a))
+            along = self.along_actions([float(axes[2].nodes[k])], axes[1].nodes.tolist(), axes[3].nodes)
+            values = (part.reshape(size[0], size[1], size[3]) for part in along(a))
             log_det[:, :, k], squares[:, :, k] = values
         if curve is not None:
             log_det[:, 0, 1:, 0], squares[:, 0, 1:, 0] = curve.at(a, axes[2].nodes[1:])
@@ -401,7 +440,7 @@ class _Curve(NamedTuple):
     """The evidence along m above 0, of one l: log determinants and squares are polynomials between a few nodes."""
 
     nodes: Array
-    profile: ActionProfile
+    along_actions: Callable[[Array], tuple[Array, Array]]
 
     @staticmethod
     def holds(nodes: Array) -> bool:
@@ -413,12 +452,11 @@ class _Curve(NamedTuple):
         """Take ways up at Chebyshev's points of the span of ``nodes``."""
         middle, half = (nodes[-1] + nodes[0]) / 2, (nodes[-1] - nodes[0]) / 2
         points = middle - half * np.cos(np.pi * (np.arange(_POLYNOMIAL) + 0.5) / _POLYNOMIAL)
-        sums = [search.to_root(m, level, np.zeros(1))[0] for m in points.tolist()]
-        return cls(points, ActionProfile.of(sums, search.action_factor))
+        return cls(points, search.along_actions(points.tolist(), [level], np.zeros(1)))
 
     def at(self, a: Array, m: Array) -> tuple[Array, Array]:
         """log|N| and squares (n, k) for each a (n,) and m (k,)."""
-        log_det, squares = self.profile.at(a)
+        log_det, squares = self.along_actions(a)
         others = ~np.eye(len(self.nodes), dtype=np.bool_)
         basis = np.array(
             [

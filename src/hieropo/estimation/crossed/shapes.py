@@ -56,6 +56,7 @@ from hieropo.errors import NumericalError
 from hieropo.estimation.crossed.few_rows import FewRows
 from hieropo.model.crossed.hierarchy import UNTOLD, CrossedHierarchy
 from hieropo.model.crossed.posterior import SecondMoments, condition_crossed
+from hieropo.model.crossed.turned import TurnedEvidence, pays
 from hieropo.moments.in_shards import AnyMoments, MomentsInShards, totals
 from hieropo.moments.spread import about_fit, in_unit_of_fit
 from hieropo.moments.statistics import Moments
@@ -628,9 +629,8 @@ class _Evidence(NamedTuple):
             scaling.covariance(t, free, None if factors is None else factors[k])
             for k, (t, free) in enumerate(zip(log_sds, pattern.parts, strict=True))
         )
-        posterior = condition_crossed(
-            moments, CrossedHierarchy(action, level, interaction, np.exp(log_noise))
-        )
+        condition = TurnedEvidence if pays(moments) else condition_crossed
+        posterior = condition(moments, CrossedHierarchy(action, level, interaction, np.exp(log_noise)))
         dof = moments.n_rows - moments.unit_dim
         square = max(posterior.square, 0.0) + dof * least_noise(moments)
         refuse_explained(square)
