@@ -4,6 +4,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -181,3 +182,16 @@ def test_a_join_names_the_lines_of_both_streams(tmp_path: Path) -> None:
         join_rewards(shown, came, **options)
     with pytest.raises(LogError, match=r"in line 2 of '.*shown.csv' and line 3 of '.*shown.csv'"):
         join_rewards(shown, pa.table({"id": [1], "at": ["2026-01-01T01:00:00Z"], "reward": [1.0]}), **options)
+
+
+def test_an_evaluation_names_the_line_of_the_largest_residual(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    values = [f"{'ab'[k % 2]},{'xy'[k // 2 % 2]},{rng.normal():.4f}" for k in range(400)]
+    values[17] = "b,x,60"
+    log = csv(tmp_path / "log.csv", values)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HieropoWarning)
+        evaluation = HierOPO().fit(log, **COLUMNS).evaluate(log)
+    assert evaluation.checks is not None
+    text = next(text for text in evaluation.checks.findings if "lies" in text)
+    assert text.startswith(f"The reward of line 19 of {str(log)!r}, task 'b', lies")

@@ -98,6 +98,13 @@ def test_other_text_is_refused_with_the_way_to_convert_it(form: str, tmp_path: P
         fitted(parquet(log(form), tmp_path))
 
 
+def test_a_column_that_is_named_like_times_is_not_taken_but_told() -> None:
+    columns = log()
+    columns["timestamp"] = columns.pop("when")
+    guesses = examine(pa.table(columns), **COLUMNS).guesses
+    assert any("--time timestamp" in guess for guess in guesses)
+
+
 def test_csv_with_other_dates_says_how_to_write_them(tmp_path: Path) -> None:
     pd.DataFrame(log("%d.%m.%Y")).to_csv(tmp_path / "log.csv", index=False)
     with pytest.raises(SchemaError, match=r"'01\.01\.2024' is neither.*pandas\.to_datetime.*2024-05-31"):

@@ -29,6 +29,7 @@ from hieropo.evaluation.comparisons.rivals import (
     ridge,
     work_of,
 )
+from hieropo.evaluation.diagnostics.predictive import PredictiveChecks
 from hieropo.evaluation.evaluation import MAX_HARM, Evaluation
 from hieropo.evaluation.parts.by_model import ByModel, by_model
 from hieropo.evaluation.parts.claims import claim
@@ -57,7 +58,7 @@ from hieropo.evaluation.passes.propensity import Kind, Propensities, propensitie
 from hieropo.evaluation.passes.subject import AsSites, Subject, SubjectInShards
 from hieropo.evaluation.pessimism import PessimismChoice, choose_pessimism
 from hieropo.features.maps import FeatureMap
-from hieropo.logs.arrow.log_source import located
+from hieropo.logs.arrow.log_source import LogSource, located, place_of
 from hieropo.logs.arrow.schema import check_listed
 from hieropo.logs.arrow.times_of_text import with_times
 from hieropo.logs.bad_rows.rejects import Rejects
@@ -558,12 +559,21 @@ def evaluated(
             subject, passes.batches, settings,
             pscored=roles.pscore is not None, named=named, clustered=roles.cluster is not None,
         )  # fmt: skip
+    evaluation = replace(evaluation, checks=_placed(evaluation.checks, source))
     option_values = {name: getattr(settings, name) for name in Options.__slots__ if name != "compare"}
     origin = {"evaluated on": source.name, "options": option_values}
     evaluation = replace(evaluation, eligible=roles.eligible, origin=origin)
     if rejects is None:
         return evaluation
     return replace(evaluation, rejected=settle(rejects, roles, passes.n_rows, evaluation.keys))
+
+
+def _placed(checks: PredictiveChecks | None, source: LogSource) -> PredictiveChecks | None:
+    """Return the checks with the places of the rows of the largest residuals."""
+    if checks is None:
+        return None
+    outliers = tuple(one._replace(place=place_of(source, one.row)) for one in checks.outliers)
+    return replace(checks, outliers=outliers)
 
 
 def _tasks_of(source: Any, roles: Roles, rejects: Rejects | None) -> Keys:

@@ -441,11 +441,21 @@ class Misfit(NamedTuple):
 
 
 class Outlier(NamedTuple):
-    """A row whose reward is far from its prediction by all other rows: number, task and standardised residual."""
+    """A row whose reward is far from its prediction by all other rows: number, task, standardised residual, and place.
+
+    The place is such as "line 3 of 'log.csv'"; None where it is not known.
+    """
 
     row: int
     task: Any
     residual: float
+    place: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The place, or the number, and the task."""
+        place = f"row {self.row:,}" if self.place is None else self.place
+        return f"{place}{' (counted from 0)' if place.startswith('row') else ''}, task {plain(self.task)!r}"
 
 
 def or_inverse(ratio: float) -> float:
@@ -551,9 +561,8 @@ def of_tails(partitions: Sequence[Residuals], along: float, outliers: Sequence[O
     if tails is None:
         return None
     if share := outweighing(partitions[0].all, outliers):
-        row, task, residual = outliers[0]
         text = (
-            f"The reward of row {row:,} (counted from 0), task {plain(task)!r}, lies {residual:+.3g} noise sds from "
+            f"The reward of {outliers[0].text}, lies {outliers[0].residual:+.3g} noise sds from "
             f"its prediction by all other rows, and makes up {share:.0%} of the sum of squared residuals. It widens "
             "all intervals and masks other faults. Is it an error, or does it stand for a missing value? Correct it or "
             "leave that row out, and fit again."
@@ -561,9 +570,7 @@ def of_tails(partitions: Sequence[Residuals], along: float, outliers: Sequence[O
         return Misfit("heavy tails", tails.p, tails.excess, text)
     worst = ""
     if outliers:
-        row, task, residual = outliers[0]
-        place = f"row {row:,} (counted from 0), task {plain(task)!r}"
-        worst = f"; the largest residual, {residual:+.3g} sds, is that of {place}"
+        worst = f"; the largest residual, {outliers[0].residual:+.3g} sds, is that of {outliers[0].text}"
     text = (
         f"Rewards have heavy tails (excess kurtosis {tails.excess:.2g}{worst}). A few rows have much influence on "
         "all estimates. Check them for errors, clip rewards, or take their logarithm."

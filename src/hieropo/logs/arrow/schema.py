@@ -342,8 +342,11 @@ def _letters_and_digits(name: str) -> str:
 
 def _named_but_wrong_type(field: pa.Field, role: str) -> str:
     """Return the note on a column whose name suggests a role that its type cannot play."""
-    note = (field.metadata or {}).get(NOTE.encode())
-    note_text = "" if note is None else f" {note.decode()}"
+    note = note_of(field)
+    note_text = "" if note is None else f" {note}"
+    if note is None and role == "time" and holds_text(field.type):
+        option = f"time={field.name!r}, on the command line --time {field.name}"
+        note_text = f" Where it is text of ISO 8601, name it: {option}."
     return (
         f"Column {field.name!r} is not taken as the {_role_in_words(role)}, as its name suggests, since its type is "
         f"{'mixed' if field.type == MIXED else field.type}.{note_text}"
