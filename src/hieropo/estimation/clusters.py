@@ -48,9 +48,7 @@ _SLOWEST = 0.2  # share of the distance to the mode that a step of EM is taken f
 _FEWEST_TASKS, _CLUSTERS = 200, 10_000  # of the part that EM learns from
 VARIANCES_OF = 30_000  # clusters of the part whose variances are analysed
 _LEAST_FREE = 20.0  # degrees of freedom between and within clusters from which these tell where to start
-_ENOUGH_FREE = (
-    3_000.0  # of all actions, from which these tell rho: log(B / W) has then a standard error of .026
-)
+_ENOUGH_FREE = 3_000.0  # of all actions, from which these tell rho; log(B / W) has a standard error of .026
 _FREE_OF_ACTION = 100.0  # of each action, where actions have correlations of their own
 _ROUNDS = 3  # of the precisions of variances, which depend on the correlation
 _CONSTANT = 1e-9  # relative differences of features that are rounding errors
