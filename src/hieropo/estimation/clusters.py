@@ -189,7 +189,7 @@ class _Variances(NamedTuple):
         count, of_cluster = int(group.max()) + 1, group[unit]
 
         def by_group(values: Array) -> Array:
-            return np.bincount(of_cluster, values, count)
+            return np.asarray(np.bincount(of_cluster, values, count), dtype=np.float64)
 
         rows = np.bincount(unit, n, group.size)
         reward = clusters.sums[:, p]
