@@ -63,7 +63,7 @@ def test_the_correlation_within_clusters_is_learned(learner) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tasks", [60, 400])  # of 400 a part tells first
+@pytest.mark.parametrize("tasks", [60, 400, 2_000])  # of 400 a part tells first, and variances of 2,000 alone
 def test_the_order_of_rows_does_not_matter(tasks: int) -> None:
     log = a_log(0.5, tasks=tasks)[0]
     order = np.random.default_rng(2).permutation(len(log))

@@ -1,5 +1,7 @@
 """Moments with sums of clusters: files and sites that share clusters, on disk, in shards, and fits to them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -23,6 +25,7 @@ from hieropo.passes import worker
 from hieropo.passes.clusters import ClustersOfRows
 from hieropo.passes.summing import sums
 from hieropo.rows.batches import Roles
+from hieropo.rows.keys import Keys
 
 ROLES = {"task": "store", "action": "offer", "reward": "profit", "context": ["x"], "cluster": "visit"}
 RHO = np.array([0.2, 0.5, 0.8])
@@ -140,6 +143,25 @@ def test_sums_in_the_pass_are_those_of_a_further_read(monkeypatch, in_place) -> 
     assert expected.moments.allclose(summed.moments.select(expected.tasks))
     check_same_clusters(clusters.table(), expected.summed.clusters)
     assert len(ClustersOfRows(features, offset, per_action=True).table()) == 0
+
+
+@pytest.mark.parametrize("kind", ["string", "large_string", "string_view", "dictionary"])
+@pytest.mark.parametrize("lenient", [False, True])
+def test_texts_as_ids_of_clusters_give_the_sums_of_numbers(kind, lenient) -> None:
+    log = a_log(far=1e3)
+    names = pa.array([f"visit {number}" for number in log["visit"].to_pylist()])
+    names = names.dictionary_encode() if kind == "dictionary" else names.cast(getattr(pa, kind)())
+    text = log.set_column(4, "visit", names)
+    if lenient:
+        hole = text.slice(0, 1).set_column(4, "visit", pa.nulls(1, names.type))
+        text = pa.concat_tables([hole, text])
+        with pytest.warns(HieropoWarning):
+            found = LogMoments.of(text, features="per-action", lenient=True, **ROLES)
+    else:
+        found = of(text)
+    clusters = found.summed.clusters
+    numbers = [int(name.removeprefix("visit ")) for name in clusters.ids.values.tolist()]
+    check_same_clusters(replace(clusters, ids=Keys(np.array(numbers))), of(log).summed.clusters)
 
 
 def test_shards_keep_clusters_and_join(tmp_path) -> None:

@@ -16,6 +16,9 @@ at the rho that clusters of one unit tell by an analysis of variance, and its st
 are 0 where twice the log evidence with them is not log C above that without, for C clusters (the criterion of Schwarz);
 and where moments are kept per action, and actions were drawn for each row, not for each cluster.
 
+Where units have thousands of clusters beyond the first of each, the analysis of variance alone tells rho, without any
+hierarchy (:func:`by_variances`).
+
 The crossed prior integrates rho instead where it can (:mod:`crossed.correlation`), around the mode that is found here.
 
 Sources: Dempster, Laird and Rubin, JRSS B 39, 1977; Searle, Casella and McCulloch, Variance Components, 1992, 8.3;
@@ -41,8 +44,13 @@ _SPREAD = 0.15  # standard deviation of the correlations of actions around the c
 _ENOUGH = 0.002  # change of every correlation at which the search ends
 _MOST_STEPS = 25
 _SLOWEST = 0.2  # share of the distance to the mode that a step of EM is taken for at least
-_FEWEST_TASKS, _CLUSTERS = 200, 10_000  # of the part that is learned from
+_FEWEST_TASKS, _CLUSTERS = 200, 10_000  # of the part that EM learns from
+VARIANCES_OF = 30_000  # clusters of the part whose variances are analysed
 _LEAST_FREE = 20.0  # degrees of freedom between and within clusters from which these tell where to start
+_ENOUGH_FREE = 3_000.0  # of all actions, from which these tell rho; log(B / W) has a standard error of .026
+_FREE_OF_ACTION = 100.0  # of each action, where actions have correlations of their own
+_ROUNDS = 3  # of the precisions of variances, which depend on the correlation
+_CONSTANT = 1e-9  # relative differences of features that are rounding errors
 _CERTAIN = 12.0  # standard errors of log(B / W) from which there is a correlation
 
 
@@ -60,13 +68,18 @@ def learn_correlations(
     learn : callable
         Returns the posterior that is learned from other moments, with its evidence.
     in_parts : bool
-        True where a part of the tasks may be learned from: one with some 10,000 clusters, and at least 200 tasks. A
-        hash of their ids chooses them, so that the order of tasks does not matter.
+        True where a part of the tasks may be learned from: one with some 30,000 clusters for variances, or 10,000 for
+        EM, and at least 200 tasks. A hash of their ids chooses them, so that the order of tasks does not matter.
     """
     if in_parts:
-        moments, clusters = _part(moments, clusters, _CLUSTERS)
+        moments, clusters = _part(moments, clusters, VARIANCES_OF)
     if (clusters.size <= 1.0).all() or (moments.per_action and not clusters.drawn_once):
         return np.zeros(moments.n_actions)
+    by_analysis = by_variances(moments, clusters)
+    if by_analysis is not None:
+        return by_analysis
+    if in_parts:
+        moments, clusters = _part(moments, clusters, _CLUSTERS)
     found = search_correlations(moments, clusters, learn)
     if np.isnan(found.without):
         found = found._replace(without=learn(moments).log_evidence)
@@ -139,26 +152,121 @@ def between_clusters(moments: Moments, clusters: ClusterSums) -> tuple[Array, bo
     where features are constant. Else rho is too large, and nothing is certain; a search starts there. B / W has the F
     distribution where rho is 0: log(B / W) is then about normal, of variance 2 / (C - U) + 2 / (N - C).
     """
-    p, n, unit = moments.unit_dim, clusters.size, clusters.unit
-    reward, K = clusters.sums[:, p], moments.n_actions
-    rows, count = np.bincount(unit, n), np.bincount(unit)
-    rows, seen = np.maximum(rows, np.finfo(np.float64).tiny), np.count_nonzero(count)
-    square = float(moments.unit_sums[:, packed_size(p + 1) - 1].sum())
-    of_clusters = float((reward**2 / n).sum())
-    free, within = float(n.size - seen), float(n.sum() - n.size)
-    if free < _LEAST_FREE or within < _LEAST_FREE:
-        return np.zeros(K), False
-    B = (of_clusters - float((np.bincount(unit, reward) ** 2 / rows).sum())) / free
-    W = (square - of_clusters) / within
-    size = (float(n.sum()) - float((np.bincount(unit, n**2) / rows).sum())) / free
-    if not B > W > 0.0:
-        return np.zeros(K), False
-    shared = (B - W) / size
-    certain = np.log(B / W) > _CERTAIN * np.sqrt(2.0 / free + 2.0 / within)
-    return np.full(K, min(shared / (shared + W), _LARGEST)), bool(certain) and p == 1
+    all_units = np.zeros(moments.unit_rows.size, dtype=np.int64)
+    of_all = _Variances.of(moments, clusters, all_units)
+    free, within, ratio, size = (float(values[0]) for values in of_all)
+    zero = np.zeros(moments.n_actions)
+    if free < _LEAST_FREE or within < _LEAST_FREE or not ratio > 1.0:
+        return zero, False
+    odds = (ratio - 1.0) / size
+    certain = np.log(ratio) > _CERTAIN * np.sqrt(2.0 / free + 2.0 / within)
+    return zero + min(odds / (1.0 + odds), _LARGEST), bool(certain) and moments.unit_dim == 1
 
 
-def tasks_to_learn_from(tasks: int, sums: int, most: int = _CLUSTERS) -> int:
+class _Variances(NamedTuple):
+    """Analysis of variance within units, for G groups of units; of a group without information ``ratio`` is NaN.
+
+    Attributes
+    ----------
+    free, within : (G,) array
+        Degrees of freedom between and within clusters.
+    ratio : (G,) array
+        B / W.
+    size : (G,) array
+        n.
+    """
+
+    free: Array
+    within: Array
+    ratio: Array
+    size: Array
+
+    @classmethod
+    def of(cls, moments: Moments, clusters: ClusterSums, group: Codes) -> "_Variances":
+        """Return that of units in the groups (units,), from the number 0 on."""
+        p, n, unit = moments.unit_dim, clusters.size, clusters.unit
+        count, of_cluster = int(group.max()) + 1, group[unit]
+
+        def by_group(values: Array) -> Array:
+            return np.asarray(np.bincount(of_cluster, values, count), dtype=np.float64)
+
+        rows = np.bincount(unit, n, group.size)
+        reward = clusters.sums[:, p]
+        seen = np.bincount(group, np.bincount(unit, minlength=group.size) > 0, count)
+        square = np.bincount(group, moments.unit_sums[:, packed_size(p + 1) - 1], count)
+        means = np.square(np.bincount(unit, reward, group.size)) / np.maximum(rows, np.finfo(np.float64).tiny)
+        total, of_clusters = by_group(n), by_group(reward**2 / n)
+        free, within = by_group(np.ones_like(n)) - seen, total - by_group(np.ones_like(n))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            between_square = (of_clusters - np.bincount(group, means, count)) / free
+            ratio = between_square / ((square - of_clusters) / within)
+            size = (total - by_group(n**2 / rows[unit])) / free
+        usable = (free >= 1.0) & (within >= 1.0) & np.isfinite(ratio) & (ratio > 0.0) & (size > 0.0)
+        return cls(free, within, np.where(usable, ratio, np.nan), size)
+
+
+def by_variances(moments: Moments, clusters: ClusterSums) -> Array | None:
+    """Return the correlations (K,) that an analysis of variance within units tells; None where it tells too little.
+
+    With B_a, W_a and n_a of the units of action a, as of :func:`between_clusters`, and f_a and w_a degrees of freedom
+    between and within clusters,
+
+        o_a = (B_a / W_a - 1) / n_a  estimates  rho_a / (1 - rho_a)
+        var o_a = (1 / n_a + o_a)^2 (2 / f_a + 2 / w_a)
+
+    where features are constant, whatever the hierarchy. With the mean o of o_a by 1 / var o_a, all rho are 0 unless o
+    is positive and o^2 / var o at rho = 0 is above log C, for C clusters. Actions have correlations of their own where
+    sum_a (o_a - o)^2 / var o_a is above (K - 1) log C: twice the log likelihood ratios of normal o_a, by the criterion
+    of Schwarz. f_a is (C_a - U_a) for U_a units with rows; where sizes of clusters differ it is smaller by the square
+    of the mean of 1 - rho + n_c rho over its mean square, as Satterthwaite has it.
+
+    Source: Searle, Casella and McCulloch, Variance Components, 1992, 3.6; Satterthwaite, Biometrics Bulletin 2, 1946.
+    """
+    if not _constant_features(clusters):
+        return None
+    K, C = moments.n_actions, clusters.size.size
+    of_actions = _Variances.of(moments, clusters, np.arange(moments.unit_rows.size) % K)
+    told = np.isfinite(of_actions.ratio)
+    free, within, ratio, n = (values[told] for values in of_actions)
+    if min(free.sum(), within.sum()) < _ENOUGH_FREE:
+        return None
+    odds = (ratio - 1.0) / n
+    precision = n**2 / (2.0 / free + 2.0 / within)  # at rho = 0
+    common = float(precision @ odds / precision.sum())
+    if common <= 0.0 or common**2 * precision.sum() <= np.log(C):
+        return np.zeros(K)
+    for _ in range(_ROUNDS):
+        effective = free * _equality(clusters, common, K)[told]
+        precision = 1.0 / ((1.0 / n + common) ** 2 * (2.0 / effective + 2.0 / within))
+        common = max(float(precision @ odds / precision.sum()), 0.0)
+    if effective.sum() < _ENOUGH_FREE:
+        return None
+    of_action = np.full(K, common)
+    if float(precision @ (odds - common) ** 2) > (odds.size - 1) * np.log(C):
+        if not told[clusters.action].all() or effective.min() < _FREE_OF_ACTION:
+            return None
+        of_action[told] = np.maximum(odds, 0.0)
+    return np.minimum(of_action / (1.0 + of_action), _LARGEST)
+
+
+def _constant_features(clusters: ClusterSums) -> bool:
+    """Return True for one feature that is the same in all rows, as an intercept alone is."""
+    if clusters.sums.shape[1] != 3:
+        return False
+    feature = clusters.sums[:, 0] / clusters.size
+    return bool(np.ptp(feature) <= _CONSTANT * np.abs(feature).max())
+
+
+def _equality(clusters: ClusterSums, odds: float, actions: int) -> Array:
+    """Return the square of the mean of 1 + n_c o over the mean square, for the clusters of each action (K,)."""
+    weight = 1.0 + clusters.size * odds
+    total, squares, count = (
+        np.bincount(clusters.action, values, actions) for values in (weight, weight**2, np.ones_like(weight))
+    )
+    return np.asarray(total**2 / np.maximum(count * squares, np.finfo(np.float64).tiny))
+
+
+def tasks_to_learn_from(tasks: int, sums: int, most: int) -> int:
     """Return how many tasks suffice to learn correlations: those with about ``most`` of the sums of clusters."""
     return max(_FEWEST_TASKS, int(tasks * most / max(sums, 1)))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from hieropo._utils.arrays import Array
-from hieropo.estimation.clusters import tasks_to_learn_from
+from hieropo.estimation.clusters import VARIANCES_OF, tasks_to_learn_from
 from hieropo.features.maps import FeatureMap
 from hieropo.moments.clusters import ClusterTable, correlated
 from hieropo.moments.in_shards import MomentsInShards, total_of
@@ -49,7 +49,7 @@ class ClustersInShards:
 
     def part(self, sums: MomentsInShards) -> tuple[Moments, ClusterTable]:
         """Return the moments and the clusters of the tasks that correlations are learned from."""
-        wanted = tasks_to_learn_from(len(sums), self.sharded.cluster_rows)
+        wanted = tasks_to_learn_from(len(sums), self.sharded.cluster_rows, VARIANCES_OF)
         moments, tables, count = [], [], 0
         for k, tasks in enumerate(sums.shard_tasks):
             if tasks and count < wanted:

@@ -354,7 +354,7 @@ class LearnsFromMoments(Fitted, Estimator):
         )
         if isinstance(clusters, ClustersInShards):
             part, table = clusters.part(moments)
-            correlation = learn_correlations(part, table.at(part), learn)
+            correlation = learn_correlations(part, table.at(part), learn, in_parts=True)
             return correlation, clusters.correlated(moments, correlation), None
         sums = clusters.at(moments)
         if in_parts and self._one_gaussian_prior(settings) and integrable(moments, sums):

@@ -79,6 +79,32 @@ def read_again(log: Any, roles: Roles, rejects: Rejects | None) -> Iterator[Batc
     return read(log, roles, rejects=again, may_set_aside=True)
 
 
+def records_again(
+    log: Any, roles: Roles, rejects: Rejects | None
+) -> Iterator[tuple[pa.RecordBatch, int, NDArray[np.int64] | None]]:
+    """Yield the rows of a log that an earlier read kept as they came, as :func:`checked_batch` takes them.
+
+    They are record batches, the numbers of their first rows, and the numbers of all rows where some were set aside.
+    """
+    source = open_log(log, lenient=rejects is not None)
+    if rejects is None:
+        row = 0
+        for records in source.batches(roles.columns, BATCH_ROWS):
+            yield records, row, None
+            row += records.num_rows
+        return
+    unlisted = rejects.without_listing()
+    for part in parts_of(source, roles.columns):
+        row = part.first_row
+        for records in part.batches():
+            for start in range(0, records.num_rows, BATCH_ROWS):
+                piece = records.slice(start, BATCH_ROWS)
+                kept, numbers_of_rows = usable_records(piece, roles, row, unlisted, part.path or part.name)
+                if kept.num_rows:
+                    yield kept, row, numbers_of_rows
+                row += piece.num_rows
+
+
 def check_log(log: LogSource, roles: Roles, *, lenient: bool) -> None:
     """Check that each column of a log is there once and can play its role; with ``lenient``, text may hold numbers.
 

@@ -38,6 +38,8 @@ from hieropo.moments.units import one_action
 from hieropo.rows.batches import Batch
 from hieropo.rows.ids import Ids, plain
 from hieropo.rows.keys import GrowingKeys, Keys
+from hieropo.rows.numbering import DictionaryCodes
+from hieropo.rows.texts import Text
 
 _ROOM = 1024
 _DENSE = 0.25  # rows for each sum so far, from which rows are added without being sorted
@@ -99,6 +101,7 @@ class ClusterTotals:
 
     def __init__(self, size: int) -> None:
         self._clusters, self._further = GrowingKeys(), GrowingKeys()
+        self._number_of = DictionaryCodes(self._clusters.rows_of_texts, self._clusters.rows)
         self._first_unit = self._first_sum = np.zeros(0, dtype=np.int64)  # of each cluster
         self._sum_of_further = np.zeros(0, dtype=np.int64)
         self._units: list[Codes] = []  # of the sums, in the order of their numbers
@@ -106,9 +109,10 @@ class ClusterTotals:
         self._count = 0
         self._sums = np.zeros((0, size))
 
-    def add(self, unit: Codes, cluster: Ids, z: Array) -> None:
-        """Add rows of the units with these numbers (n,), and of these clusters (n,)."""
-        code = self._codes(np.asarray(unit, dtype=np.int64), self._clusters.rows(cluster))
+    def add(self, unit: Codes, cluster: Ids | tuple[Text, NDArray[np.int32]], z: Array) -> None:
+        """Add rows of some units and clusters (n,); clusters are ids, or distinct texts and the text of each row."""
+        entries, which = cluster if isinstance(cluster, tuple) else (cluster, None)
+        code = self._codes(np.asarray(unit, dtype=np.int64), self._number_of.codes(entries, which))
         if self._count > len(self._sums):
             room = np.zeros((max(self._count, 2 * len(self._sums), _ROOM), z.shape[1]))
             room[: len(self._sums)] = self._sums
@@ -407,10 +411,19 @@ class ClusterAccumulator:
         self._offset = None if offset is None else np.array(offset)[: self._dim]
         self._tasks, self._totals = GrowingKeys(), ClusterTotals(self._dim + 2)
 
-    def add(self, batch: Batch, codes: Codes | None, rows: Codes | None = None) -> None:
-        """Add the rows of a batch, or those at ``rows``, with the codes (n,) of their actions in the map."""
-        every = slice(None) if rows is None else rows
-        assert batch.cluster is not None
+    def add(
+        self,
+        batch: Batch,
+        codes: Codes | None,
+        rows: Codes | None = None,
+        texts: tuple[Text, NDArray[np.int32]] | None = None,
+    ) -> None:
+        """Add the rows of a batch, or those at ``rows``, with the codes (n,) of their actions in the map.
+
+        ``texts`` are the clusters of a batch without them: distinct texts, and the text of each row (n,).
+        """
+        every: Any = slice(None) if rows is None else rows
+        cluster: Any = batch.cluster[every] if texts is None else (texts[0], texts[1][every])  # type: ignore[index]  # it has clusters
         context, action = batch.context[every], None if codes is None else codes[every]
         if self._unit_map is None:
             phi, block = self._features.phi(context, action), np.zeros(len(context), dtype=np.int64)
@@ -423,7 +436,7 @@ class ClusterAccumulator:
         n = reward.size
         z = np.column_stack([phi, reward, np.ones(n)]) * batch.weights.counts(len(batch))[every, None]
         task = self._tasks.rows(batch.task[every])
-        self._totals.add(task * self._actions + block, batch.cluster[every], z)
+        self._totals.add(task * self._actions + block, cluster, z)
 
     def table(self) -> ClusterTable:
         """Return the sums of all clusters, without rows of weight 0."""

@@ -1,6 +1,7 @@
 """The sums of the clusters of a log: by a further read, or in a pass for which features and offset are fixed."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from threading import Lock
 from typing import Any
 
@@ -9,10 +10,11 @@ from hieropo.errors import InputError
 from hieropo.features.maps import FeatureMap
 from hieropo.logs.arrow.log_source import Part
 from hieropo.logs.bad_rows.rejects import Rejects
-from hieropo.logs.reading import checked_batch, read_again
+from hieropo.logs.reading import checked_batch, records_again
 from hieropo.moments.clusters import ClusterAccumulator, ClusterTable
 from hieropo.moments.statistics import Moments
 from hieropo.passes.checked_rows import CheckedRows
+from hieropo.passes.in_place import encoded_texts
 from hieropo.rows.batches import Roles
 from hieropo.rows.ids import Ids
 
@@ -59,12 +61,15 @@ def cluster_table(
     LogError
         A cluster is missing.
     """
+    assert roles.cluster is not None
     total = ClusterAccumulator(features, moments.offset, per_action=moments.per_action)
-    for batch in read_again(source, roles, rejects):
+    for records, row, numbers in records_again(source, roles, rejects):
+        texts = encoded_texts(records.column(roles.cluster))  # texts by their bytes, not as objects
+        batch = checked_batch(records, roles if texts is None else replace(roles, cluster=None), row, numbers)
         codes = None
         if features.actions is not None:
             codes = features.action_codes(batch.action, first_row=batch.first_row)
-        total.add(batch, codes)
+        total.add(batch, codes, texts=texts)
     return total.table()
 
 

@@ -134,6 +134,16 @@ def _encoded(column: pa.Array, name: str) -> Encoded | None:
     return None
 
 
+def encoded_texts(column: pa.Array) -> tuple[Text, NDArray[np.int32]] | None:
+    """Return the distinct texts of a column, and the text of each row (n,); None where it holds other ids or nulls."""
+    if column.null_count or not (is_text(column.type) or kinds.is_dictionary(column.type)):
+        return None
+    encoded = _encoded(plain_texts(column), "")
+    if encoded is None or encoded.which is None or not isinstance(encoded.ids, Text):
+        return None
+    return encoded.ids, encoded.which
+
+
 def _from_dictionary(column: pa.DictionaryArray, name: str) -> Encoded | None:
     entries = plain_texts(column.dictionary)
     if entries.null_count or not (is_text(entries.type) or kinds.is_integer(entries.type)):

@@ -87,7 +87,7 @@ class Texts:
         size = int(texts.ends[-1] - texts.ends[0])
         self._reserve(self._count + which.size, int(self._ends[self._count]) + size)
         out = np.empty(which.size, dtype=np.int64)
-        self._count = backend.ids(which.size).find_texts(
+        self._count = backend.ids(self._count + which.size).find_texts(
             normalised(texts.data), normalised(texts.ends), normalised(which), self._slots, self._data, self._ends,
             self._count, out,
         )  # fmt: skip

@@ -88,7 +88,7 @@ def _of_entries(column: pa.Array) -> Hashes:
     if is_text(distinct.type):
         distinct = distinct.cast(pa.large_string()).cast(pa.large_binary())  # its bytes may not be UTF-8
     entries: list[Any] = distinct.to_pylist()
-    entry_hashes = np.fromiter((hash(entry) for entry in entries), np.int64, len(entries)).view(np.uint64)
+    entry_hashes = np.fromiter(map(hash, entries), np.int64, len(entries)).view(np.uint64)
     entry_hashes = np.append(mixed(entry_hashes), _NULL_HASH)
     if column.dictionary.null_count:
         entry_hashes[:-1][as_numpy(column.dictionary.is_null())] = _NULL_HASH
