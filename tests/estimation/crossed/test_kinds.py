@@ -12,15 +12,17 @@ from click.testing import CliRunner
 from scipy.special import gammaln
 
 from hieropo import HierOPO, load_learner
+from hieropo._kernels.reference.gaussians import inverted
 from hieropo.cli import main
 from hieropo.cli.inspection import kind_in_words
 from hieropo.errors import HieropoWarning, InputError
 from hieropo.estimation.crossed import kinds as search
 from hieropo.estimation.crossed.integration import integrate_crossed
+from hieropo.estimation.crossed.kind_partitions import PartitionSearch, Scales, sizes_of_kinds
 from hieropo.estimation.crossed.mixture import condition_hierarchies
 from hieropo.estimation.crossed.shapes import Shapes
 from hieropo.model.crossed.kinds import flat_prior, terms_of_kinds
-from hieropo.model.crossed.propagation import Factors, inverted, propagate
+from hieropo.model.crossed.propagation import Factors, propagate
 from hieropo.model.crossed.steps import ObservedUnits
 from hieropo.moments.statistics import Moments
 
@@ -120,7 +122,7 @@ def test_the_evidence_is_that_of_all_assignments() -> None:
     """Every assignment of nine tasks to two kinds, their probabilities integrated, at one value of a, c, m, l, s."""
     few: Moments = fitted(rows(0.8, 4, m=9), "one").posterior_.moments
     shapes = Shapes(np.eye(1), np.eye(1), np.eye(1), np.ones(3))
-    scales = search._Scales(ObservedUnits.of(few, np.ones(3)), shapes, 0.2, 0.5, 0.4, 1.0)
+    scales = Scales(ObservedUnits.of(few, np.ones(3)), shapes, 0.2, 0.5, 0.4, 1.0)
     about, basis = scales.about_actions(0.12), scales.basis(2, 0.2, 0.5)
     below = np.array([basis.below(k) for k in range(2)])
     shares = np.eye(2)[np.array(list(product(range(2), repeat=9)))]
@@ -135,10 +137,10 @@ def test_the_evidence_is_that_of_all_assignments() -> None:
     weights = (start.sum(axis=0) + 1) / 11
     law, _ = propagate(terms, weights, flat_prior(basis), Factors.averaged(terms, start))
     counts = law.responsibilities.sum(axis=0)
-    value = law.log_evidence + search._sizes_of_kinds(counts) - float(counts @ np.log(weights))
+    value = law.log_evidence + sizes_of_kinds(counts) - float(counts @ np.log(weights))
     assert value == pytest.approx(exact, abs=0.3)
-    bound = search._Search(scales, about, np.zeros((9, 3))).steps(np.einsum("kdz,z->kd", below, law.mean))
-    assert bound is not None
+    centres = np.einsum("kdz,z->kd", below, law.mean)
+    (bound,) = PartitionSearch(scales, about, np.zeros((9, 3))).steps(centres[None])
     assert exact - 3 < bound.bound < exact
 
 
