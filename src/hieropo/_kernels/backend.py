@@ -24,9 +24,7 @@ _STATISTICS = 2**22
 _CELLS = 2**16  # rows of a batch
 _IDS = 2**16  # rows, or texts, of a batch
 _STEPS = 2**15  # doubles of the packed sums of all nodes of a level: an estimation takes hundreds of steps
-_PROPAGATION = (
-    2**15
-)  # doubles of the information of all tasks under all labels: a fit takes hundreds of rounds
+_PROPAGATION = 2**13  # doubles of the information of all tasks: a fit takes hundreds of rounds
 _CHOICE = 2**15  # doubles of the covariances of a policy, times the features of a candidate
 _RATINGS = 2**20  # sums of products
 

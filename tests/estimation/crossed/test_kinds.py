@@ -30,10 +30,10 @@ EFFECTS = np.array([[1.0, 0.0, -1.0], [-1.0, 1.0, 0.0], [0.0, -1.0, 1.2]])  # of
 ROLES = {"task": "task", "action": "action", "reward": "reward"}
 
 
-def rows(size: float, seed: int = 0, *, m: int = 30, within: float = 0.1) -> dict[str, Any]:
-    """24 rows of each of m tasks and 3 actions; tasks s, s + 3, ... are of one kind, with effects ``size``."""
+def rows(size: float, seed: int = 0, *, m: int = 30, within: float = 0.1, each: int = 24) -> dict[str, Any]:
+    """Rows of each of m tasks and 3 actions; tasks s, s + 3, ... are of one kind, with effects ``size``."""
     rng = np.random.default_rng(seed)
-    task, action = np.repeat(np.arange(m), 24), rng.integers(0, 3, 24 * m)
+    task, action = np.repeat(np.arange(m), each), rng.integers(0, 3, each * m)
     theta = size * EFFECTS[np.arange(m) % 3] + 0.5 * rng.standard_normal((m, 1))
     theta = theta + within * rng.standard_normal((m, 3))
     reward = theta[task, action] + rng.standard_normal(task.size)
@@ -83,6 +83,14 @@ def test_a_log_of_one_kind_has_the_answer_of_one_kind(seed: int) -> None:
     assert condition_hierarchies(moments, auto).task_kinds is None
 
 
+def test_kinds_are_not_divided_where_rows_tell_how_their_tasks_vary() -> None:
+    learner = fitted(rows(0.6, m=60, within=0.1, each=600))
+    assert learner.posterior_.task_kinds.numbers[3] > 0.9
+    hierarchies = learner.hierarchy_
+    of_kinds = hierarchies.weights * (hierarchies.kinds.mode >= 0)
+    assert float(of_kinds @ hierarchies.interaction_sd) == pytest.approx(0.1, rel=0.25)
+
+
 def test_a_number_of_kinds_is_used_without_evidence() -> None:
     learner = fitted(rows(0.6, 3, m=20), 2)
     kinds = learner.posterior_.task_kinds
@@ -91,7 +99,7 @@ def test_a_number_of_kinds_is_used_without_evidence() -> None:
 
 
 def test_a_little_evidence_is_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    log = rows(0.7, m=18)
+    log = rows(0.65, m=18)
     assert fitted(log).posterior_.task_kinds is None
     monkeypatch.setattr(search, "ODDS", 0.0)  # the search does not give this log up; the threshold alone does
     assert 0.0 < fitted(log).hierarchy_.kinds.log_odds < np.log(10)

@@ -31,6 +31,10 @@ _STARTS, _STEPS = 4, 25
 _FIRST = 2  # step from which on a start may end
 _GAIN = 0.01  # of the bound in one step, below which it does
 _AHEAD = 8.0  # times that gain, by which the bound may grow yet
+_NODES = np.geomspace(0.1, 1.0, 8)  # of m, in units of that of one kind, between which a bound is a spline
+_LEVELS = np.geomspace(0.4, 5.0, 8)  # of l alike
+_MOVED = 1.0  # of the bound, from which on l is changed
+_FINE = 93  # values of m where it is read
 _ALIKE = 0.05  # share of the tasks up to which two partitions are the same
 _SEED = 20261129
 
@@ -101,10 +105,26 @@ def sizes_of_kinds(counts: Array) -> Array:
 
 
 class Partition(NamedTuple):
-    """Shares (t, n) of the kinds in the tasks, and the bound of its log evidence."""
+    """Shares of the kinds in the tasks.
+
+    Attributes
+    ----------
+    shares : (t, n) array
+    bound : float
+        Lower bound of the log evidence.
+    m : float
+        Where the bound is largest; 0 where it was taken at one m alone.
+    width : float
+        Standard deviation of log m, by the curvature of the bound.
+    level : float
+        l of the bound.
+    """
 
     shares: Array
     bound: float
+    level: float
+    m: float = 0.0
+    width: float = np.inf
 
     @property
     def n(self) -> int:
@@ -193,7 +213,9 @@ class PartitionSearch(NamedTuple):
             ends = (step >= _FIRST) & ((gain < _GAIN) | (bound + _AHEAD * gain < least - constant))
             ends |= step == _STEPS - 1
             for at in np.flatnonzero(ends & (counts.min(axis=1) >= SMALLEST)).tolist():
-                found[int(start[at])] = Partition(shares[at].T.copy(), float(bound[at]) + constant)
+                found[int(start[at])] = Partition(
+                    shares[at].T.copy(), float(bound[at]) + constant, scales.level
+                )
             start, bound, centres, log_weights = (
                 part[~ends] for part in (start, bound, centres, log_weights)
             )
@@ -212,20 +234,93 @@ def _laws(information: Array, score: Array, shares: Array, below: Array, prior: 
     return mean, phi
 
 
+class _Along(NamedTuple):
+    """Bounds of partitions along m and l, the shares kept."""
+
+    scales: Scales
+
+    def of_rows(self, about: TaskTerms, some: list[Partition]) -> Array:
+        """Return the part of the bound of each partition, of one number of kinds, that m and l change."""
+        shares = np.array([one.shares.T for one in some])
+        basis = self.scales.basis(some[0].n, max(self.scales.a, 0.05), max(self.scales.m, 0.05))
+        below = np.array([basis.below(k) for k in range(some[0].n)])
+        d = below.shape[1]
+        rows = about.information[0].reshape(-1, d * d), about.score[0]
+        return _laws(*rows, shares, below, np.diag(flat_prior(basis)))[1] + float(about.constant.sum())
+
+    def best(self, some: list[Partition]) -> list[Partition]:
+        """Return partitions of one number of kinds, each with its largest bound along m."""
+        nodes = self.scales.m * _NODES
+        values = np.array([self.of_rows(self.scales.about_actions(m), some) for m in nodes.tolist()])
+        fine, along, bend = _curve(nodes, values)
+        shares = np.array([one.shares.T for one in some])
+        of_shares = sizes_of_kinds(shares.sum(axis=2)) - xlogy(shares, shares).sum(axis=(1, 2))
+        best = []
+        for j, one in enumerate(some):
+            at = int(along[:, j].argmax())
+            inside = 0 < at < _FINE - 1 and bend[at, j] > 0
+            width = float(1 / np.sqrt(bend[at, j])) if inside else np.inf
+            bound = max(one.bound, float(along[at, j] + of_shares[j]))
+            best.append(one._replace(bound=bound, m=float(fine[at]), width=width))
+        return best
+
+    def level(self, one: Partition) -> float:
+        """Return l where the bound of a partition is largest; that of the hierarchy where it gains hardly more."""
+        nodes = self.scales.level * _LEVELS
+        values = [
+            self.of_rows(self.scales._replace(level=level).about_actions(one.m), [one])
+            for level in nodes.tolist()
+        ]
+        fine, along, _ = _curve(nodes, np.array(values))
+        at = int(along[:, 0].argmax())
+        here = float(np.interp(np.log(self.scales.level), np.log(fine), along[:, 0]))
+        return float(fine[at]) if along[at, 0] > here + _MOVED else self.scales.level
+
+
+def _curve(nodes: Array, values: Array) -> tuple[Array, Array, Array]:
+    """Return sizes between some nodes, and values (nodes, ...) and the bend of their curve along the logarithm."""
+    from scipy.interpolate import CubicSpline
+
+    logs = np.log(nodes)
+    fine = np.linspace(logs[0], logs[-1], _FINE)
+    curve = CubicSpline(logs, values)
+    return np.exp(fine), curve(fine), -curve(fine, 2)
+
+
+def _searched(scales: Scales, n: int, least: float, rng: np.random.Generator) -> list[Partition]:
+    """Return where all starts with n kinds end."""
+    ends: list[Partition] = []
+    for share in WITHIN:
+        search = PartitionSearch.of(scales, share * scales.m)
+        ends += search.steps(np.array([search.start(n, rng) for _ in range(_STARTS)]), least)
+    return ends
+
+
+def _best_ends(
+    scales: Scales, n: int, least: float, rng: np.random.Generator
+) -> tuple[list[Partition], Scales]:
+    """Return partitions into n kinds, best first, at their m where a bound is above ``least``; and their l."""
+    ends = _searched(scales, n, least, rng)
+    if ends and max(one.bound for one in ends) > least:
+        ends = _Along(scales).best(ends)
+        level = _Along(scales).level(max(ends, key=lambda one: one.bound))
+        if level != scales.level:
+            scales = scales._replace(level=level)
+            others = _searched(scales, n, least, rng)
+            ends += _Along(scales).best(others) if others else []
+    return sorted(ends, key=lambda one: -one.bound), scales
+
+
 def partitions(scales: Scales, numbers: tuple[int, ...], least: float) -> list[Partition]:
-    """Return the partitions of the largest bounds, best first; none where no bound reaches ``least``."""
+    """Return the partitions of the largest bounds, best first; none where no bound reaches ``least``.
+
+    Where a partition asks for another l, all are sought with that, too.
+    """
     rng = np.random.default_rng(_SEED)
-    searches = [PartitionSearch.of(scales, share * scales.m) for share in WITHIN]
     some: list[Partition] = []
     best_before = -np.inf
     for n in numbers:
-        starts = [np.array([search.start(n, rng) for _ in range(_STARTS)]) for search in searches]
-        ends = [
-            one
-            for search, centres in zip(searches, starts, strict=True)
-            for one in search.steps(centres, least)
-        ]
-        ends.sort(key=lambda one: -one.bound)
+        ends, scales = _best_ends(scales, n, least, rng)
         for one in ends:
             if not any(one.alike(other) for other in some):
                 some.append(one)

@@ -62,6 +62,8 @@ _POSSIBLE = -1.5  # bound of the evidence of kinds over that of one, below which
 _FEWEST, _MOST = 8, 300  # tasks
 _INTERACTIONS = np.array([0.1, 0.2, 0.35, 0.5, 0.7, 1.0])  # the same, where they are approximated
 _SIZES = np.geomspace(0.04, 5.0, 10)  # nodes of a and c
+_NARROW = 0.2  # standard deviation of log m below which nodes follow it
+_DEVIATIONS = np.array([-5.0, -3.0, -1.5, 0.0, 1.5, 3.0, 5.0])  # in units of it
 _BINS = 60  # of m
 _BEYOND = 1.02  # end of the last of them, in units of its node
 _NODES_OF_ONE, _BINS_OF_ONE = 13, 97  # of m with one kind
@@ -243,8 +245,10 @@ class MixedKinds(NamedTuple):
     mode : (H,) int array
         Partition of each node.
     modes : tuple of KindsMode
-    level_sd, noise_var : float
-        l and s^2.
+    level_sd : (H,) array
+        l.
+    noise_var : float
+        s^2.
     """
 
     log_odds: float
@@ -255,7 +259,7 @@ class MixedKinds(NamedTuple):
     kind_sd: Array
     mode: Codes
     modes: tuple[KindsMode, ...]
-    level_sd: float
+    level_sd: Array
     noise_var: float
 
     def after(self, singles: int) -> LearnedKinds:
@@ -307,6 +311,7 @@ class _Approximated(NamedTuple):
     """One partition, integrated: log evidence of all, and log weights of its nodes (m, a, c)."""
 
     mode: KindsMode
+    level: float
     log_weights: Array  # (bins of m, 1 + sizes, sizes), with prior masses
     m: Array
 
@@ -363,8 +368,13 @@ class _Points(NamedTuple):
 
 def _approximated(scales: Scales, partition: Partition) -> _Approximated | None:
     """Integrate m, a and c; None where the partition is no mode, or a kind is left with too few tasks."""
-    ms = _with_zero(_INTERACTIONS * scales.m)
-    start = int(np.argmin(np.abs(_INTERACTIONS - WITHIN[0]))) + 1
+    scales = scales._replace(level=partition.level)
+    if partition.width < _NARROW:
+        ms = _with_zero(partition.m * np.exp(partition.width * _DEVIATIONS))
+        start = _DEVIATIONS.size // 2 + 1
+    else:
+        ms = _with_zero(_INTERACTIONS * scales.m)
+        start = int(np.argmin(np.abs(_INTERACTIONS - WITHIN[0]))) + 1
     points = _Points.near(scales, partition, float(ms[start]))
     first = points.at(float(ms[start]), partition.shares)
     if first is None:
@@ -380,17 +390,19 @@ def _approximated(scales: Scales, partition: Partition) -> _Approximated | None:
             values[at], shares = point.log_evidence, point.shares
             if point.log_evidence.max() < values.max() - _OUTSIDE:
                 break
-    bins = np.geomspace(_INTERACTIONS[0] * scales.m, _INTERACTIONS[-1] * scales.m, _BINS)
+    bins = np.geomspace(ms[1], ms[-1], _BINS)
     fine = _along_m(ms[1:], values[1:], bins)
     mass = _log_masses_with_zero(bins, _BEYOND * float(bins[-1]))  # a larger m adds no evidence for kinds
     log_weights = np.concatenate([values[:1], fine]) + mass[:, None, None] + _PRIOR
-    return _Approximated(first.mode, log_weights, _with_zero(bins))
+    return _Approximated(first.mode, scales.level, log_weights, _with_zero(bins))
 
 
 def _along_m(m: Array, values: Array, bins: Array) -> Array:
     """Interpolate log evidences (nodes, ...) along log m."""
-    from scipy.interpolate import PchipInterpolator
+    from scipy.interpolate import CubicSpline, PchipInterpolator
 
+    if np.isfinite(values).all():
+        return np.asarray(CubicSpline(np.log(m), values, axis=0)(np.log(bins)))
     low = np.where(np.isfinite(values), values, values[np.isfinite(values)].min() - 50)
     return np.asarray(PchipInterpolator(np.log(m), low, axis=0)(np.log(bins)))
 
@@ -496,7 +508,7 @@ def _flat(scales: Scales, some: list[_Approximated], log_odds: float) -> MixedKi
     taken = (few > 0) | (shown > 0)
     return MixedKinds(
         log_odds, shown[taken], few[taken], a[taken], m[taken], c[taken], mode[taken],
-        tuple(one.mode for one in some), scales.level, scales.noise,
+        tuple(one.mode for one in some), np.array([one.level for one in some])[mode[taken]], scales.noise,
     )  # fmt: skip
 
 
