@@ -1,6 +1,6 @@
-"""Claims of `HierOPO(task_kinds="auto")` beside those of one kind, where tasks are of three kinds, and elsewhere.
+"""Claims of the default, `task_kinds="auto"`, beside those of one kind, where tasks are of three kinds, and elsewhere.
 
-    python experiments/task_kinds.py                # writes docs/results/task_kinds.md; about eight minutes of CPU time
+    python experiments/task_kinds.py                # writes docs/results/task_kinds.md; about five minutes of CPU time
     python experiments/task_kinds.py --share 0.05 --out /tmp/task_kinds.md
 
 Logs, policies, values and claims are those of `experiments/claims.py`: 60 tasks with 25 rows, four actions, noise of

@@ -91,6 +91,12 @@ def test_kinds_are_not_divided_where_rows_tell_how_their_tasks_vary() -> None:
     assert float(of_kinds @ hierarchies.interaction_sd) == pytest.approx(0.1, rel=0.25)
 
 
+def test_kinds_are_looked_for_without_a_word() -> None:
+    log = pa.table(rows(1.2, 3, m=18))
+    assert HierOPO(logging="random").fit(log, **ROLES).posterior_.task_kinds is not None
+    assert HierOPO(logging="random", task_kinds="one").fit(log, **ROLES).posterior_.task_kinds is None
+
+
 def test_a_number_of_kinds_is_used_without_evidence() -> None:
     learner = fitted(rows(0.6, 3, m=20), 2)
     kinds = learner.posterior_.task_kinds

@@ -321,19 +321,17 @@ def partitions(scales: Scales, numbers: tuple[int, ...], least: float) -> list[P
     best_before = -np.inf
     for n in numbers:
         ends, scales = _best_ends(scales, n, least, rng)
-        for one in ends:
-            if not any(one.alike(other) for other in some):
-                some.append(one)
+        some += ends
         best = ends[0].bound if ends else -np.inf
         if n >= 3 and best < max(best_before, least):  # more kinds have less evidence
             break
         best_before = max(best, best_before)
     some.sort(key=lambda one: -one.bound)
-    if not some or some[0].bound < least:
-        return []
-    close = [one for one in some if one.bound > some[0].bound - _BEHIND]
     chosen: list[Partition] = []
-    for one in close[:_PARTITIONS]:
-        first = next((other for other in chosen if other.n == one.n), None)
-        chosen.append(one.by_size() if first is None else one.in_order_of(first))
+    for one in some if some and some[0].bound >= least else []:
+        if len(chosen) == _PARTITIONS or one.bound < some[0].bound - _BEHIND:
+            break
+        if not any(one.alike(other) for other in chosen):
+            first = next((other for other in chosen if other.n == one.n), None)
+            chosen.append(one.by_size() if first is None else one.in_order_of(first))
     return chosen
