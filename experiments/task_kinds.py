@@ -39,7 +39,7 @@ SEED = 20261201
 OUT = Path(__file__).resolve().parents[1] / "docs" / "results" / "task_kinds.md"
 RUNS = 40
 INTRODUCTION = """\
-`HierOPO(task_kinds="auto")` beside `task_kinds="one"` on the same logs; the columns are explained at the head of
+The default, `task_kinds="auto"`, beside `task_kinds="one"` on the same logs; the columns are explained at the head of
 `experiments/task_kinds.py`. The seed is {seed}. Value is the true gain in % of the oracle's gain over the incumbent;
 after ± stands one Monte Carlo standard error.
 """

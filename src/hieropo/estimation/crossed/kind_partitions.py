@@ -33,6 +33,7 @@ _GAIN = 0.01  # of the bound in one step, below which it does
 _AHEAD = 8.0  # times that gain, by which the bound may grow yet
 _NODES = np.geomspace(0.1, 1.0, 8)  # of m, in units of that of one kind, between which a bound is a spline
 _LEVELS = np.geomspace(0.4, 5.0, 8)  # of l alike
+_LEAST_LEVEL = 0.02  # l from which on it is sought
 _MOVED = 1.0  # of the bound, from which on l is changed
 _FINE = 93  # values of m where it is read
 _ALIKE = 0.05  # share of the tasks up to which two partitions are the same
@@ -266,14 +267,14 @@ class _Along(NamedTuple):
 
     def level(self, one: Partition) -> float:
         """Return l where the bound of a partition is largest; that of the hierarchy where it gains hardly more."""
-        nodes = self.scales.level * _LEVELS
+        nodes = max(self.scales.level, _LEAST_LEVEL) * _LEVELS
         values = [
             self.of_rows(self.scales._replace(level=level).about_actions(one.m), [one])
             for level in nodes.tolist()
         ]
         fine, along, _ = _curve(nodes, np.array(values))
         at = int(along[:, 0].argmax())
-        here = float(np.interp(np.log(self.scales.level), np.log(fine), along[:, 0]))
+        here = float(np.interp(np.log(max(self.scales.level, nodes[0])), np.log(fine), along[:, 0]))
         return float(fine[at]) if along[at, 0] > here + _MOVED else self.scales.level
 
 
