@@ -5,7 +5,8 @@ given the shares r of the kinds in the tasks, and the shares given that mean. Th
 
     log p >= sum_s kappa_s + Phi(r) + H(r) + log DM(sum_s r_s) + log n!
 
-grows in nearly every step. Steps of all starts with one number of kinds are taken side by side.
+grows in nearly every step. Steps of all starts with one number of kinds are taken side by side. Where a bound passes
+the test, m and l of each partition are those where its bound, the shares kept, is largest.
 """
 
 from typing import NamedTuple, Self

@@ -12,12 +12,13 @@ kinds.
 
    of the shares r of the kinds in the tasks, with Phi of :mod:`propagation` for the aggregated rows of each kind and DM
    the probability of the sizes of the kinds under the uniform prior, says where no number of kinds can have ten times
-   the evidence of one kind. A log that has none pays for this alone.
+   the evidence of one kind (:mod:`kind_partitions`). A log that has none pays for this alone.
 2. The partitions of the largest bounds are approximated by :mod:`propagation` at several m, where the labels are
    integrated out, and a task's label is judged by the rows of all others. The evidence along a and c is that of the
    aggregated rows; along m it is a spline. Every order of the kinds is a mode of its own: n! of them.
 3. Where all partitions together have ten times the evidence of one kind, hierarchies of both are averaged by their
-   evidence; else nothing changes. l and s^2 are those of one kind.
+   evidence; else nothing changes. s^2 is that of one kind, and so is l, unless the bound is larger by more than 1 at
+   another.
 
 Cheeseman and Stutz (1996), Bayesian classification (AutoClass); Minka (2001), Expectation propagation.
 """
