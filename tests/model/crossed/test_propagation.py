@@ -5,6 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from hieropo._kernels.reference.gaussians import inverted, phi
+from hieropo.model.crossed import propagation
 from hieropo.model.crossed.propagation import (
     Cavities,
     Factors,
@@ -77,6 +78,18 @@ def test_accelerated_rounds_end_where_plain_ones_do(terms: TaskTerms) -> None:
     np.testing.assert_allclose(law.responsibilities, step.responsibilities, atol=1e-8)
     np.testing.assert_allclose(factors.precision, plain.precision, atol=1e-7)
     np.testing.assert_allclose(factors.shift, plain.shift, atol=1e-7)
+
+
+def test_rounds_whose_acceleration_fails_are_taken_without(
+    terms: TaskTerms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right, _ = propagate(terms, WEIGHTS, PRIOR)
+    monkeypatch.setattr(
+        propagation._Mixing, "next", lambda *given: Factors(-1e3 * given[2].precision, given[2].shift)
+    )
+    law, _ = propagate(terms, WEIGHTS, PRIOR)
+    assert law.converged
+    np.testing.assert_allclose(law.mean, right.mean, atol=1e-8)
 
 
 def test_a_task_of_one_scale_has_the_factor_of_its_rows(terms: TaskTerms) -> None:

@@ -17,7 +17,7 @@ exact. The log evidence is that of the approximation,
 up to constants that no scale and no weight changes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
@@ -215,30 +215,21 @@ def propagate(
     with np.errstate(divide="ignore"):
         log_weights = np.log(weights)
     factors = Factors.averaged(terms, weights) if start is None else start
-    share, reached = 1.0, False
+
+    def one(factors: Factors) -> Round:
+        return one_round(terms, log_weights, prior, factors, least)
+
     try:
-        step = one_round(terms, log_weights, prior, factors, least)
+        first = one(factors)
     except np.linalg.LinAlgError as error:
         raise NumericalError(
             "The rows do not determine beta, the coefficients that all tasks and actions share: a column is constant "
             "zero or a copy of others, or the log has no rows. Leave the column out."
         ) from error
-    mixing = _Mixing.of(factors, prior)
-    for _ in range(rounds):
-        following = mixing.next(factors, Factors(step.precision, step.shift), share)
-        try:
-            attempt = one_round(terms, log_weights, prior, following, least)
-        except np.linalg.LinAlgError:  # a cavity of no Gaussian: go less far
-            share = min(share, max(share / 2, _LEAST_MIXED)) if mixing.mixed else share / 2
-            if share < _LEAST_STEP:
-                break
-            mixing.forget()
-            continue
-        reached = _close(step, attempt, close)
-        mixing.near = bool(np.abs(step.responsibilities - attempt.responsibilities).max(initial=0.0) < _NEAR)
-        factors, step = following, attempt
-        if reached:
-            break
+    start = factors
+    factors, step, reached = _iterated(one, start, first, close, rounds, _Mixing.of(start, prior))
+    if not reached:  # without acceleration factors stay further from what is no Gaussian
+        factors, step, reached = _iterated(one, start, first, close, rounds, None)
     gamma, nu = np.diag(prior) + factors.precision.sum(axis=0), factors.shift.sum(axis=0)
     cov, mean, _ = inverted(gamma, nu)
     change = terms.information - factors.precision
@@ -248,6 +239,39 @@ def propagate(
         ),
         factors,
     )
+
+
+def _iterated(
+    one: Callable[[Factors], Round],
+    factors: Factors,
+    step: Round,
+    close: float,
+    rounds: int,
+    mixing: "_Mixing | None",
+) -> tuple[Factors, Round, bool]:
+    """Return factors, the round from them, and whether they are a fixed point."""
+    share, reached = 1.0, False
+    for _ in range(rounds):
+        new = Factors(step.precision, step.shift)
+        following = factors.between(new, share) if mixing is None else mixing.next(factors, new, share)
+        try:
+            attempt = one(following)
+        except np.linalg.LinAlgError:  # a cavity of no Gaussian: go less far
+            mixed = mixing is not None and mixing.mixed
+            share = min(share, max(share / 2, _LEAST_MIXED)) if mixed else share / 2
+            if share < _LEAST_STEP:
+                break
+            if mixing is not None:
+                mixing.forget()
+            continue
+        reached = _close(step, attempt, close)
+        if mixing is not None:
+            change = np.abs(step.responsibilities - attempt.responsibilities).max(initial=0.0)
+            mixing.near = bool(change < _NEAR)
+        factors, step = following, attempt
+        if reached:
+            break
+    return factors, step, reached
 
 
 def _close(previous: Round, step: Round, close: float) -> bool:
