@@ -92,6 +92,19 @@ def test_rounds_whose_acceleration_fails_are_taken_without(
     np.testing.assert_allclose(law.mean, right.mean, atol=1e-8)
 
 
+def test_factors_that_are_nearly_no_gaussian_are_those_of_the_start(
+    terms: TaskTerms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(propagation, "_FLAT", np.inf)
+    start = Factors.averaged(terms, WEIGHTS)
+    law, factors = propagate(terms, WEIGHTS, PRIOR, rounds=2)
+    assert not law.converged
+    np.testing.assert_array_equal(factors.precision, start.precision)
+    np.testing.assert_array_equal(
+        law.responsibilities, one_round(terms, np.log(WEIGHTS), PRIOR, start).responsibilities
+    )
+
+
 def test_a_task_of_one_scale_has_the_factor_of_its_rows(terms: TaskTerms) -> None:
     known = terms._replace(constant=terms.constant + np.array([30.0, 0.0, 0.0])[:, None])
     step = one_round(known, np.log(WEIGHTS), PRIOR, Factors.averaged(terms, WEIGHTS), least=1e-8)

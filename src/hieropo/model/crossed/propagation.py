@@ -38,6 +38,7 @@ _CLOSE = (
 _SETTLED = 0.01  # change of the log evidence in a round at which they are kept, at most
 _LEAST_STEP = 1e-3
 _LEAST_MIXED = 0.25  # share of a round below which a combination that is no Gaussian does not bring it
+_FLAT = 1e-8  # precision of z given a label, in units of that given all tasks, from which on it is taken
 _NEAR = 0.3  # change of responsibilities from which on rounds are accelerated
 _KEPT = 10  # rounds that are combined with the last
 _TOLD = 1e-10  # size of a direction of their changes, in units of the largest, below which it is left out
@@ -230,6 +231,8 @@ def propagate(
     factors, step, reached = _iterated(one, start, first, close, rounds, _Mixing.of(start, prior))
     if not reached:  # without acceleration factors stay further from what is no Gaussian
         factors, step, reached = _iterated(one, start, first, close, rounds, None)
+        if not _proper(terms, prior, factors):
+            factors, step = start, first
     gamma, nu = np.diag(prior) + factors.precision.sum(axis=0), factors.shift.sum(axis=0)
     cov, mean, _ = inverted(gamma, nu)
     change = terms.information - factors.precision
@@ -239,6 +242,14 @@ def propagate(
         ),
         factors,
     )
+
+
+def _proper(terms: TaskTerms, prior: Array, factors: Factors) -> bool:
+    """Return True where no law of z given a label in one task is nearly flat beside that given all tasks."""
+    gamma = np.diag(prior) + factors.precision.sum(axis=0)
+    root = np.linalg.cholesky(inverted(gamma, np.zeros(len(gamma)))[0])
+    within = root.T @ (gamma + terms.information - factors.precision) @ root
+    return bool(np.linalg.eigvalsh(within).min() > _FLAT)
 
 
 def _iterated(
