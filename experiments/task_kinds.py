@@ -1,6 +1,6 @@
-"""Claims of `HierOPO(task_kinds="auto")` beside those of one kind, where tasks are of three kinds, and elsewhere.
+"""Claims of the default, `task_kinds="auto"`, beside those of one kind, where tasks are of three kinds, and elsewhere.
 
-    python experiments/task_kinds.py                # writes docs/results/task_kinds.md; about eight minutes of CPU time
+    python experiments/task_kinds.py                # writes docs/results/task_kinds.md; about five minutes of CPU time
     python experiments/task_kinds.py --share 0.05 --out /tmp/task_kinds.md
 
 Logs, policies, values and claims are those of `experiments/claims.py`: 60 tasks with 25 rows, four actions, noise of
@@ -39,7 +39,7 @@ SEED = 20261201
 OUT = Path(__file__).resolve().parents[1] / "docs" / "results" / "task_kinds.md"
 RUNS = 40
 INTRODUCTION = """\
-`HierOPO(task_kinds="auto")` beside `task_kinds="one"` on the same logs; the columns are explained at the head of
+The default, `task_kinds="auto"`, beside `task_kinds="one"` on the same logs; the columns are explained at the head of
 `experiments/task_kinds.py`. The seed is {seed}. Value is the true gain in % of the oracle's gain over the incumbent;
 after ± stands one Monte Carlo standard error.
 """

@@ -15,6 +15,7 @@ from hieropo._kernels import cells as kernels_cells
 from hieropo._kernels import choice as kernels_choice
 from hieropo._kernels import ids as kernels_ids
 from hieropo._kernels import partition_buffers as compiled_buffers
+from hieropo._kernels import propagation as kernels_propagation
 from hieropo._kernels import ratings as kernels_ratings
 from hieropo._kernels import rows as kernels_rows
 from hieropo._kernels import statistics as kernels_statistics
@@ -22,6 +23,7 @@ from hieropo._kernels.circulant import BLOCK, KINDS, CirculantLayout
 from hieropo._kernels.reference import cells as reference_cells
 from hieropo._kernels.reference import choice as reference_choice
 from hieropo._kernels.reference import ids as reference_ids
+from hieropo._kernels.reference import propagation as reference_propagation
 from hieropo._kernels.reference import ratings as reference_ratings
 from hieropo._kernels.reference import rows as reference_rows
 from hieropo._kernels.reference import statistics as reference_statistics
@@ -42,6 +44,7 @@ EVERY = {
     "ids": (backend.ids, kernels_ids, reference_ids),
     "steps": (backend.steps, compiled_steps, reference_steps),
     "choice": (backend.choice, kernels_choice, reference_choice),
+    "propagation": (backend.propagation, kernels_propagation, reference_propagation),
     "ratings": (backend.ratings, kernels_ratings, reference_ratings),
 }
 
@@ -73,6 +76,7 @@ def test_all_that_python_calls_is_there_twice(area) -> None:
     _, compiled, reference = EVERY[area]
     called = {
         "steps": {"step_up", "step_down"},
+        "propagation": {"one_round"},
         "rows": {"add_columns", "add_matrix", "move_sums", "pack_sums"},
     }
     twins = {name for name in vars(reference) if not name.startswith("_") and callable(vars(reference)[name])}
@@ -579,6 +583,52 @@ def test_sums_of_a_factorisation_agree(k: int) -> None:
         for one, two in zip(*ordered, strict=True):
             np.testing.assert_array_equal(one, two)
         near(*sums)
+
+
+# Expectation propagation
+
+
+def rounds_of_both(
+    information: Array, score: Array, constant: Array, gamma: Array, least: float
+) -> list[tuple[bool, list[Array]]]:
+    """Return of each backend whether all laws are Gaussian, and all that a round sets."""
+    n, t, D = score.shape
+    factors = information.mean(axis=0), score.mean(axis=0)
+    results = []
+    for loops in (kernels_propagation, reference_propagation):
+        found = [np.empty(shape) for shape in ((t, n), (n, t), (n, t, D), (t, D, D), (t, D), (t,))]
+        log_weights, nu = np.log(np.full(n, 1 / n)), factors[1].sum(axis=0)
+        gaussian = loops.one_round(
+            information, score, constant, log_weights, gamma, nu, *factors, least, *found
+        )
+        results.append((bool(gaussian), found))
+    return results
+
+
+@pytest.mark.parametrize("n", [1, 2, 4])
+@pytest.mark.parametrize("D", [1, 3, 13])
+@pytest.mark.parametrize("least", [0.0, 1e-3])
+def test_rounds_of_propagation_agree(n: int, D: int, least: float) -> None:
+    rng, t = np.random.default_rng(n + D), 9
+    roots = rng.standard_normal((n, t, D, 4))
+    information, score = roots @ roots.swapaxes(2, 3), 2 * rng.standard_normal((n, t, D))
+    constant = rng.standard_normal((n, t))
+    constant[0, :2] += 30.0  # two tasks have one label
+    gamma = np.eye(D) + information.mean(axis=0).sum(axis=0)
+    (one, compiled), (two, plain) = rounds_of_both(information, score, constant, gamma, least)
+    assert one
+    assert two
+    for first, second in zip(compiled, plain, strict=True):
+        near(first, second, room=1e-11)
+    if least:
+        np.testing.assert_array_equal(plain[3][:2], information[0, :2])
+        np.testing.assert_array_equal(compiled[3][:2], information[0, :2])
+
+
+def test_a_round_says_where_a_law_is_no_gaussian() -> None:
+    information = np.tile(np.eye(2), (2, 3, 1, 1))
+    results = rounds_of_both(information, np.ones((2, 3, 2)), np.zeros((2, 3)), np.eye(2) / 2, 0.0)
+    assert [gaussian for gaussian, _ in results] == [False, False]
 
 
 # The commands

@@ -24,6 +24,7 @@ _STATISTICS = 2**22
 _CELLS = 2**16  # rows of a batch
 _IDS = 2**16  # rows, or texts, of a batch
 _STEPS = 2**15  # doubles of the packed sums of all nodes of a level: an estimation takes hundreds of steps
+_PROPAGATION = 2**13  # doubles of the information of all tasks: a fit takes hundreds of rounds
 _CHOICE = 2**15  # doubles of the covariances of a policy, times the features of a candidate
 _RATINGS = 2**20  # sums of products
 
@@ -104,6 +105,11 @@ def steps(doubles: int) -> ModuleType:
 def crossed(doubles: int) -> ModuleType:
     """Return the module of the crossed prior's steps; ``doubles`` is the size of the packed sums of all units."""
     return _module(doubles, _STEPS, "crossed", "crossed")
+
+
+def propagation(doubles: int) -> ModuleType:
+    """Return the module of rounds of expectation propagation, for so many doubles of the information of all tasks."""
+    return _module(doubles, _PROPAGATION, "propagation", "propagation")
 
 
 def choice(doubles: int) -> ModuleType:

@@ -11,6 +11,7 @@ from hieropo.features.maps import Columns, per_action
 from hieropo.logging_policy.cells import CellSums
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.crossed.posterior import condition_crossed
+from hieropo.model.crossed.propagation import TaskTerms, propagate
 from hieropo.model.gaussian import Gaussian
 from hieropo.model.hierarchy import Hierarchy
 from hieropo.model.posterior import condition
@@ -101,6 +102,11 @@ def _crossed() -> None:
         condition_crossed(sums.moments(), CrossedHierarchy(cov, cov, cov, np.ones(2))).table()
 
 
+def _propagation() -> None:
+    information, score = np.tile(np.eye(2), (2, _N, 1, 1)), np.ones((2, _N, 2))
+    propagate(TaskTerms(information, score, np.zeros((2, _N))), np.full(2, 0.5), np.ones(2))
+
+
 def _choices() -> None:
     n, d, keys = 3, 2, Keys(np.arange(2))
     one, apart = (
@@ -139,6 +145,7 @@ _PARTS: dict[str, Callable[[], None]] = {
     "hashes of rows": _sketches,
     "steps": _steps,
     "steps of the crossed prior": _crossed,
+    "expectation propagation": _propagation,
     "choices": _choices,
     "factors": _ratings,
 }

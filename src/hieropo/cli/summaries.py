@@ -97,7 +97,7 @@ def _crossed(stored: Any) -> dict[str, Any] | None:
         return None
     moments = stored.moments()
     parts = () if moments is None else parts_of(moments, hierarchy, LEVEL)
-    mixed = moments is not None and (hierarchy.mixed_spreads or hierarchy.kinds is not None)
+    mixed = moments is not None and hierarchy.mixed
     posterior = condition_hierarchies(moments, hierarchy) if mixed else None
     spreads = verdict_of_spreads(posterior) if posterior is not None and hierarchy.mixed_spreads else ""
     features = stored.policy.features

@@ -38,7 +38,7 @@ _ROLES = {  # columns that no likelihood but the Gaussian takes, and the reason
 
 _OF_TWO_PARTS = {  # settings that two parts go with, and leave unused
     "spreads": ("one", "auto"),
-    "task_kinds": ("one",),
+    "task_kinds": ("one", "auto"),
     "logging": ("unknown", "random", "adaptive"),
 }
 

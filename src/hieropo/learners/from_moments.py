@@ -237,8 +237,8 @@ class LearnsFromMoments(Fitted, Estimator):
                 lambda some, similar: self.learned_from(some, features, task_levels, settings, similar),
             )  # fmt: skip
             informed = self._informed(learned, moments, features, task_levels, settings)
-        one_spread = isinstance(learned.hierarchy, CrossedHierarchies) and not learned.hierarchy.mixed_spreads
-        if informed is None and integrated is not None and one_spread:
+        unmixed = isinstance(learned.hierarchy, CrossedHierarchies) and not learned.hierarchy.mixed
+        if informed is None and integrated is not None and unmixed:
             learned = Learning(integrated, condition_learned(moments, integrated, None))
         if informed is not None:
             learned, gain = informed
@@ -365,8 +365,12 @@ class LearnsFromMoments(Fitted, Estimator):
 
     @staticmethod
     def _one_gaussian_prior(settings: Settings) -> bool:
-        """Return True for the crossed prior without kinds of tasks, which is learned, and Gaussian rewards."""
-        return settings.task_kinds == "one" and settings.known is None and settings.likelihood == "gaussian"
+        """Return True for the crossed prior without a number of kinds, which is learned, and Gaussian rewards."""
+        return (
+            isinstance(settings.task_kinds, str)
+            and settings.known is None
+            and settings.likelihood == "gaussian"
+        )
 
     def learned_from(
         self,

@@ -118,10 +118,11 @@ class HierOPO(LearnsFromMoments):
         two-part where this model suits the rewards; else robust where errors are symmetric and its leave-one-out
         density of n rows is above 10 n times the Gaussian one; else Gaussian. All but "gaussian" need the crossed
         prior, and hold the rows in memory.
-    task_kinds : {"one", "auto"} or int
+    task_kinds : {"auto", "one"} or int
         With the crossed prior: "auto" looks for kinds of tasks, each with effects of actions of its own, and uses them
-        where their Bayes factor against one kind is above 10. A number (2 to 6) sets how many. "one": all tasks vary
-        around one mean. Kinds need 8 to 300 tasks in memory, without levels and metadata.
+        where their Bayes factor against one kind is above 10, and above that of different spreads. A number (2 to 6)
+        sets how many. "one": all tasks vary around one mean. Kinds need 8 to 300 tasks in memory, without levels and
+        metadata.
     drift : {"auto", None}
         With the crossed prior and ``time=``: "auto" lets interactions, effects of actions in all tasks alike, and
         levels of tasks follow random walks, each where its Bayes factor is above 10. Between 1 and 10 the fit uses the
@@ -177,7 +178,7 @@ class HierOPO(LearnsFromMoments):
         logging: Logging = "unknown",
         spreads: SpreadsSetting = "auto",
         likelihood: Likelihood = "gaussian",
-        task_kinds: TaskKindsSetting = "one",
+        task_kinds: TaskKindsSetting = "auto",
         drift: DriftSetting = "auto",
         roles: Mapping[str, Any] | None = None,
     ) -> None:

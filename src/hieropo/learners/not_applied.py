@@ -22,7 +22,7 @@ _GROUPS = "tasks have groups or metadata"
 
 
 def refuse_kinds(settings: Settings, *, crossed: bool) -> None:
-    """Raise InputError where kinds of tasks are asked for, and the model has none.
+    """Raise InputError where a number of kinds of tasks is set, and the model has none.
 
     Parameters
     ----------
@@ -35,18 +35,18 @@ def refuse_kinds(settings: Settings, *, crossed: bool) -> None:
     InputError
         Names the setting, and the settings that it does not go with.
     """
-    if settings.task_kinds == "one" or (crossed and settings.known is None):
+    if isinstance(settings.task_kinds, str) or (crossed and settings.known is None):
         return
     asked = f"task_kinds={settings.task_kinds!r} has no effect"
     if settings.known is not None:
         raise InputError(
-            f"{asked} with known=: kinds of tasks are learned, and a given hierarchy is taken as it is. Set "
-            "task_kinds='one', or leave known= out."
+            f"{asked} with known=: kinds of tasks are learned, and a given hierarchy is taken as it is. Leave "
+            "task_kinds= out, or known=."
         )
     raise InputError(
         f"{asked} without the crossed prior: no other prior has kinds of tasks. The crossed prior needs a column of "
-        "actions, coefficients of their own for each action, hyper='flat', and no sampling weights. Set "
-        "task_kinds='one', or change the setting that excludes the crossed prior."
+        "actions, coefficients of their own for each action, hyper='flat', and no sampling weights. Leave task_kinds= "
+        "out, or change the setting that excludes the crossed prior."
     )
 
 
@@ -76,6 +76,8 @@ def _sentences(hierarchy: Any, moments: Any, settings: Settings, at_mode: str | 
         at_mode = _CHOICES
     elif at_mode == "" and getattr(hierarchy, "mixed_spreads", False):
         at_mode = "tasks have different spreads"
+    elif at_mode == "" and getattr(hierarchy, "mixed", False):
+        at_mode = "tasks are of several kinds"
     if at_mode:
         yield (
             f"The fit takes the correlation within clusters at its mode: {at_mode}. Intervals leave out its "
@@ -85,24 +87,20 @@ def _sentences(hierarchy: Any, moments: Any, settings: Settings, at_mode: str | 
 
 def _mixtures(hierarchy: Any, moments: Any, settings: Settings) -> Iterator[str]:
     """Yield sentences on spreads and kinds of tasks that were not looked for."""
-    in_parts = isinstance(hierarchy, TwoPartHierarchies)
     never = _not_sought(hierarchy, moments)
-    mixed = not in_parts and (hierarchy.mixed_spreads or hierarchy.kinds is not None)
-    if settings.spreads == "auto" and not mixed and len(moments) > 1:
-        reason = never or spreads_out_of_reach(moments)
-        if reason:
-            yield (
-                f"The fit did not look for tasks in which actions have unusually large effects or none: {reason}. If "
-                "a few tasks have large effects, claimed gains are too large: up to 1.6 times the true ones in "
-                "simulated logs."
-            )
-    if settings.task_kinds != "one" and (in_parts or hierarchy.kinds is None):
-        reason = never or kinds_out_of_reach(moments)
+    if len(moments) == 1 or (not never and hierarchy.mixed):
+        return
+    of_spreads = (never or spreads_out_of_reach(moments)) if settings.spreads == "auto" else ""
+    of_kinds = (never or kinds_out_of_reach(moments)) if settings.task_kinds != "one" else ""
+    both = bool(of_spreads) and of_spreads == of_kinds
+    if of_spreads:
         yield (
-            f"The fit did not look for kinds of tasks: {reason}."
-            if reason
-            else "The log does not show that tasks are of several kinds."
+            "The fit did not look for tasks in which actions have unusually large effects or none"
+            f"{', nor for kinds of tasks' if both else ''}: {of_spreads}. If a few tasks have large effects, claimed "
+            "gains are too large: up to 1.6 times the true ones in simulated logs."
         )
+    if of_kinds and not both:
+        yield f"The fit did not look for kinds of tasks: {of_kinds}."
 
 
 def _not_sought(hierarchy: Any, moments: Any) -> str:
@@ -138,7 +136,7 @@ def mode_because(
         ("the prior is not the crossed one", not moments.per_action),
         (_GROUPS, bool(task_levels.levels()) or task_levels.metadata() is not None),
         ("logging='frozen' uses the choices of the incumbent", settings.logging == "frozen"),
-        ("kinds of tasks are asked for", settings.task_kinds != "one"),
+        ("a number of kinds of tasks is set", not isinstance(settings.task_kinds, str)),
         ("rows of one cluster have different features or actions", not integrable(moments, sums)),
     )
     return next((reason for reason, holds in reasons if holds), "")

@@ -526,7 +526,7 @@ def parts_of(moments: AnyMoments, hierarchies: CrossedHierarchies, level: float)
     shapes, scale = hierarchies.shapes, np.sqrt(1 + hierarchies.interaction_sd**2)
     relative = np.round(hierarchies.level_sd / scale, _DIGITS)  # the grid of the level is one of this ratio
     single_node = (
-        hierarchies.mixed_spreads or hierarchies.kinds is not None or relative.min() == relative.max()
+        hierarchies.mixed or relative.min() == relative.max()
     )  # a large log: the sd is known as that of n_tasks draws
     units = scale * _units(hierarchies, shapes.level[:p, :p], gram)
     variance = log_variance + (0.5 / n_tasks if single_node else 0.0)

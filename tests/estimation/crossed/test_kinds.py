@@ -12,15 +12,17 @@ from click.testing import CliRunner
 from scipy.special import gammaln
 
 from hieropo import HierOPO, load_learner
+from hieropo._kernels.reference.gaussians import inverted
 from hieropo.cli import main
 from hieropo.cli.inspection import kind_in_words
 from hieropo.errors import HieropoWarning, InputError
 from hieropo.estimation.crossed import kinds as search
 from hieropo.estimation.crossed.integration import integrate_crossed
+from hieropo.estimation.crossed.kind_partitions import PartitionSearch, Scales, sizes_of_kinds
 from hieropo.estimation.crossed.mixture import condition_hierarchies
 from hieropo.estimation.crossed.shapes import Shapes
 from hieropo.model.crossed.kinds import flat_prior, terms_of_kinds
-from hieropo.model.crossed.propagation import Factors, inverted, propagate
+from hieropo.model.crossed.propagation import Factors, propagate
 from hieropo.model.crossed.steps import ObservedUnits
 from hieropo.moments.statistics import Moments
 
@@ -28,10 +30,10 @@ EFFECTS = np.array([[1.0, 0.0, -1.0], [-1.0, 1.0, 0.0], [0.0, -1.0, 1.2]])  # of
 ROLES = {"task": "task", "action": "action", "reward": "reward"}
 
 
-def rows(size: float, seed: int = 0, *, m: int = 30, within: float = 0.1) -> dict[str, Any]:
-    """24 rows of each of m tasks and 3 actions; tasks s, s + 3, ... are of one kind, with effects ``size``."""
+def rows(size: float, seed: int = 0, *, m: int = 30, within: float = 0.1, each: int = 24) -> dict[str, Any]:
+    """Rows of each of m tasks and 3 actions; tasks s, s + 3, ... are of one kind, with effects ``size``."""
     rng = np.random.default_rng(seed)
-    task, action = np.repeat(np.arange(m), 24), rng.integers(0, 3, 24 * m)
+    task, action = np.repeat(np.arange(m), each), rng.integers(0, 3, each * m)
     theta = size * EFFECTS[np.arange(m) % 3] + 0.5 * rng.standard_normal((m, 1))
     theta = theta + within * rng.standard_normal((m, 3))
     reward = theta[task, action] + rng.standard_normal(task.size)
@@ -81,6 +83,20 @@ def test_a_log_of_one_kind_has_the_answer_of_one_kind(seed: int) -> None:
     assert condition_hierarchies(moments, auto).task_kinds is None
 
 
+def test_kinds_are_not_divided_where_rows_tell_how_their_tasks_vary() -> None:
+    learner = fitted(rows(0.6, m=60, within=0.1, each=600))
+    assert learner.posterior_.task_kinds.numbers[3] > 0.9
+    hierarchies = learner.hierarchy_
+    of_kinds = hierarchies.weights * (hierarchies.kinds.mode >= 0)
+    assert float(of_kinds @ hierarchies.interaction_sd) == pytest.approx(0.1, rel=0.25)
+
+
+def test_kinds_are_looked_for_without_a_word() -> None:
+    log = pa.table(rows(1.2, 3, m=18))
+    assert HierOPO(logging="random").fit(log, **ROLES).posterior_.task_kinds is not None
+    assert HierOPO(logging="random", task_kinds="one").fit(log, **ROLES).posterior_.task_kinds is None
+
+
 def test_a_number_of_kinds_is_used_without_evidence() -> None:
     learner = fitted(rows(0.6, 3, m=20), 2)
     kinds = learner.posterior_.task_kinds
@@ -89,7 +105,7 @@ def test_a_number_of_kinds_is_used_without_evidence() -> None:
 
 
 def test_a_little_evidence_is_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    log = rows(0.7, m=18)
+    log = rows(0.65, m=18)
     assert fitted(log).posterior_.task_kinds is None
     monkeypatch.setattr(search, "ODDS", 0.0)  # the search does not give this log up; the threshold alone does
     assert 0.0 < fitted(log).hierarchy_.kinds.log_odds < np.log(10)
@@ -120,7 +136,7 @@ def test_the_evidence_is_that_of_all_assignments() -> None:
     """Every assignment of nine tasks to two kinds, their probabilities integrated, at one value of a, c, m, l, s."""
     few: Moments = fitted(rows(0.8, 4, m=9), "one").posterior_.moments
     shapes = Shapes(np.eye(1), np.eye(1), np.eye(1), np.ones(3))
-    scales = search._Scales(ObservedUnits.of(few, np.ones(3)), shapes, 0.2, 0.5, 0.4, 1.0)
+    scales = Scales(ObservedUnits.of(few, np.ones(3)), shapes, 0.2, 0.5, 0.4, 1.0)
     about, basis = scales.about_actions(0.12), scales.basis(2, 0.2, 0.5)
     below = np.array([basis.below(k) for k in range(2)])
     shares = np.eye(2)[np.array(list(product(range(2), repeat=9)))]
@@ -135,10 +151,10 @@ def test_the_evidence_is_that_of_all_assignments() -> None:
     weights = (start.sum(axis=0) + 1) / 11
     law, _ = propagate(terms, weights, flat_prior(basis), Factors.averaged(terms, start))
     counts = law.responsibilities.sum(axis=0)
-    value = law.log_evidence + search._sizes_of_kinds(counts) - float(counts @ np.log(weights))
+    value = law.log_evidence + sizes_of_kinds(counts) - float(counts @ np.log(weights))
     assert value == pytest.approx(exact, abs=0.3)
-    bound = search._Search(scales, about, np.zeros((9, 3))).steps(np.einsum("kdz,z->kd", below, law.mean))
-    assert bound is not None
+    centres = np.einsum("kdz,z->kd", below, law.mean)
+    (bound,) = PartitionSearch(scales, about, np.zeros((9, 3))).steps(centres[None])
     assert exact - 3 < bound.bound < exact
 
 

@@ -98,9 +98,9 @@ LEARNERS = {"hier": "HierOPO", "flat": "FlatOPO", "pooled": "PooledOPO"}
     "where errors are symmetric and the log clearly prefers it; else gaussian. With --algorithm hier only.",
 )  # fmt: skip
 @click.option(
-    "--task-kinds", default="one", show_default=True, metavar="one|auto|NUMBER", callback=_task_kinds,
-    help="Kinds of tasks, each with effects of actions of its own. one: all tasks vary around one mean. auto: "
-    "several kinds where their Bayes factor against one kind is above 10. A number from 2 to 6: that many kinds. With "
+    "--task-kinds", default="auto", show_default=True, metavar="auto|one|NUMBER", callback=_task_kinds,
+    help="Kinds of tasks, each with effects of actions of its own. auto: several kinds where their Bayes factor "
+    "against one kind is above 10. one: all tasks vary around one mean. A number from 2 to 6: that many kinds. With "
     "--algorithm hier only.",
 )  # fmt: skip
 @click.option(
@@ -184,7 +184,7 @@ _HIER = {
     "logging": "unknown",
     "spreads": "auto",
     "likelihood": "gaussian",
-    "task_kinds": "one",
+    "task_kinds": "auto",
     "drift": "auto",
 }
 

@@ -66,7 +66,7 @@ class _MixtureOfPart(CrossedMixture):
 
 def _hierarchies_in_shards(moments: MomentsInShards, hierarchies: CrossedHierarchies) -> PosteriorInShards:
     """Condition the hierarchies that a log in shards leaves possible; one read of every shard."""
-    if hierarchies.mixed_spreads or hierarchies.kinds is not None:
+    if hierarchies.mixed:
         mixture = "a mixture of spreads" if hierarchies.mixed_spreads else "kinds of tasks"
         raise InputError(
             f"This hierarchy has {mixture}, and the moments are in shards. The posterior of a mixture needs all tasks "

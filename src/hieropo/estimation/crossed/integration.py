@@ -201,7 +201,7 @@ def _averaged_with_kinds(one: CrossedHierarchies, kinds: MixedKinds, *, asked: b
         weights=both(share * one.weights, (1 - share) * kinds.weights),
         conditioned=both(share * one.conditioned, (1 - share) * kinds.few),
         action_sd=both(one.action_sd, kinds.action_sd),
-        level_sd=both(one.level_sd, np.full(n, kinds.level_sd)),
+        level_sd=both(one.level_sd, kinds.level_sd),
         interaction_sd=both(one.interaction_sd, kinds.interaction_sd),
         noise_var=both(one.noise_var, np.full(n, kinds.noise_var)),
         group_level_sd=np.zeros((kept + n, 0)),

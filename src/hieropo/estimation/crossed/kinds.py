@@ -12,12 +12,13 @@ kinds.
 
    of the shares r of the kinds in the tasks, with Phi of :mod:`propagation` for the aggregated rows of each kind and DM
    the probability of the sizes of the kinds under the uniform prior, says where no number of kinds can have ten times
-   the evidence of one kind. A log that has none pays for this alone.
+   the evidence of one kind (:mod:`kind_partitions`). A log that has none pays for this alone.
 2. The partitions of the largest bounds are approximated by :mod:`propagation` at several m, where the labels are
    integrated out, and a task's label is judged by the rows of all others. The evidence along a and c is that of the
    aggregated rows; along m it is a spline. Every order of the kinds is a mode of its own: n! of them.
 3. Where all partitions together have ten times the evidence of one kind, hierarchies of both are averaged by their
-   evidence; else nothing changes. l and s^2 are those of one kind.
+   evidence; else nothing changes. s^2 is that of one kind, and so is l, unless the bound is larger by more than 1 at
+   another.
 
 Cheeseman and Stutz (1996), Bayesian classification (AutoClass); Minka (2001), Expectation propagation.
 """
@@ -27,45 +28,49 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
-from scipy.special import gammaln, xlogy
 
+from hieropo._kernels.reference.gaussians import phi
 from hieropo._utils.arrays import Array, Codes
 from hieropo.errors import InputError, NumericalError, warn
+from hieropo.estimation.crossed.kind_partitions import (
+    SMALLEST,
+    WIDEST,
+    WITHIN,
+    Aggregate,
+    Partition,
+    Scales,
+    partitions,
+    room_for,
+    sizes_of_kinds,
+)
 from hieropo.estimation.crossed.shapes import Shapes
 from hieropo.model.crossed.hierarchy import Kinds
 from hieropo.model.crossed.kinds import (
+    LEAST,
     KindPosterior,
     flat_prior,
-    kinds_basis,
-    log_densities,
-    shares_of,
     terms_of_kinds,
 )
-from hieropo.model.crossed.labels import LabelBasis
-from hieropo.model.crossed.propagation import Factors, TaskTerms, inverted, propagate
+from hieropo.model.crossed.propagation import Factors, propagate
 from hieropo.model.crossed.steps import ObservedUnits
+from hieropo.model.steps import upper_factor
 from hieropo.moments.statistics import Moments
 
 TaskKindsSetting = Literal["one", "auto"] | int
 MOST_KINDS = 6
 ODDS = float(np.log(10.0))  # log Bayes factor from which kinds are used
 _POSSIBLE = -1.5  # bound of the evidence of kinds over that of one, below which they are given up
-_BEHIND = 6.0  # log evidence behind the best bound, up to which a partition is approximated
-_PARTITIONS = 3  # that are approximated at most
-_WIDEST = 64  # coefficients (n K + 1) p up to which they are
-_ROOM = 2**21  # doubles of the information of all tasks under all kinds
 _FEWEST, _MOST = 8, 300  # tasks
-_SMALLEST = 3.0  # tasks that a kind has at least, by the sum of its probabilities
-_STARTS, _STEPS = 4, 25
-_WITHIN = (0.3, 0.6)  # m in units of that of one kind, where partitions are searched for
 _INTERACTIONS = np.array([0.1, 0.2, 0.35, 0.5, 0.7, 1.0])  # the same, where they are approximated
 _SIZES = np.geomspace(0.04, 5.0, 10)  # nodes of a and c
+_NARROW = 0.2  # standard deviation of log m below which nodes follow it
+_DEVIATIONS = np.array([-5.0, -3.0, -1.5, 0.0, 1.5, 3.0, 5.0])  # in units of it
 _BINS = 60  # of m
 _BEYOND = 1.02  # end of the last of them, in units of its node
-_CLOSE = 1e-5
+_NODES_OF_ONE, _BINS_OF_ONE = 13, 97  # of m with one kind
+_OUTSIDE = 12.0  # log evidence behind the best m, from which on those further away have no weight
+_CLOSE = 1e-3
 _ROUNDS = 40  # of expectation propagation, in which a partition converges or is given up
-_ALIKE = 0.05  # share of the tasks up to which two partitions are the same
-_SEED = 20261129
 _RARE = 0.04  # weight of a partition, with m = 0 or above, below which it is left out of those
 _KEPT = 1e-4  # weight of a node that is kept, in units of the largest
 _SHOWN = 100  # nodes that stand for all where standard deviations are summarised
@@ -92,8 +97,8 @@ def warn_of_unused(setting: TaskKindsSetting) -> None:
     if isinstance(setting, int):
         warn(
             f"task_kinds={setting} is not used, and all tasks vary around one mean: the fit found no "
-            f"{setting} kinds in this log. Kinds need {_FEWEST} to {_MOST} tasks in memory, at least {_SMALLEST:g} "
-            f"tasks of each kind, no groups or metadata, and at most {_WIDEST} coefficients: (kinds x actions + 1) x "
+            f"{setting} kinds in this log. Kinds need {_FEWEST} to {_MOST} tasks in memory, at least {SMALLEST:g} "
+            f"tasks of each kind, no groups or metadata, and at most {WIDEST} coefficients: (kinds x actions + 1) x "
             "features. Set fewer kinds, or task_kinds='one'."
         )
 
@@ -241,8 +246,10 @@ class MixedKinds(NamedTuple):
     mode : (H,) int array
         Partition of each node.
     modes : tuple of KindsMode
-    level_sd, noise_var : float
-        l and s^2.
+    level_sd : (H,) array
+        l.
+    noise_var : float
+        s^2.
     """
 
     log_odds: float
@@ -253,7 +260,7 @@ class MixedKinds(NamedTuple):
     kind_sd: Array
     mode: Codes
     modes: tuple[KindsMode, ...]
-    level_sd: float
+    level_sd: Array
     noise_var: float
 
     def after(self, singles: int) -> LearnedKinds:
@@ -263,87 +270,32 @@ class MixedKinds(NamedTuple):
         return LearnedKinds(self.log_odds, sd, mode, self.modes)
 
 
-class _Scales(NamedTuple):
-    """The units of a log, and hyper-parameters that stay as they are without kinds: l, s^2 and a, m to start from."""
-
-    units: ObservedUnits
-    shapes: Shapes
-    a: float
-    level: float
-    m: float
-    noise: float
-
-    def about_actions(self, m: float) -> TaskTerms:
-        """Return the terms of all tasks about the coefficients of the actions, for one m."""
-        noise = self.noise
-        basis = np.eye(self.units.n_actions * self.units.dim)
-        return TaskTerms.of(
-            self.units, noise * m**2 * self.shapes.interaction, noise * self.level**2 * self.shapes.level, basis,
-            np.ones(1),
-        )  # fmt: skip
-
-    def basis(self, n: int, a: float, c: float) -> LabelBasis:
-        """Return the coefficients of n kinds as functions of z."""
-        of_actions, of_kinds = (
-            self.noise * a**2 * self.shapes.action,
-            self.noise * c**2 * self.shapes.interaction,
-        )
-        return kinds_basis(of_actions, of_kinds, n, self.units.n_actions)
-
-    def room(self, n: int) -> bool:
-        """Return True where n kinds are few enough to be approximated."""
-        return _room(n, len(self.units.tasks), self.units.n_actions, self.units.dim)
+def _surface(scales: Scales, rows: Aggregate, kind_sds: Array) -> Array:
+    """Return Phi (11, c) for all a, zero first, and some c: the effects of all kinds integrated."""
+    n, K, p = len(rows.score), scales.units.n_actions, scales.units.dim
+    of_actions, of_kinds = (
+        np.kron(np.eye(K), upper_factor(scales.noise * cov)[0])
+        for cov in (scales.shapes.action, scales.shapes.interaction)
+    )
+    size = K * p
+    below = np.zeros((n, size, (n + 1) * size + p))
+    below[:, :, :size], below[:, :, -p:] = of_actions, np.tile(np.eye(p), (K, 1))
+    for k in range(n):
+        below[k, :, (k + 1) * size : (k + 2) * size] = of_kinds
+    information = (below.swapaxes(1, 2) @ (rows.information @ below)).sum(axis=0)
+    shift = np.einsum("kd,kdz->z", rows.score, below)
+    a, c = (part.ravel()[:, None] for part in np.meshgrid(_with_zero(_SIZES), kind_sds, indexing="ij"))
+    sds = np.concatenate(
+        [np.repeat(a, size, axis=1), np.repeat(c, n * size, axis=1), np.ones((a.size, p))], axis=1
+    )
+    precision = information * (sds[:, :, None] * sds[:, None, :])
+    at = np.arange((n + 1) * size)
+    precision[:, at, at] += 1.0
+    return phi(precision, shift * sds).reshape(-1, kind_sds.size)
 
 
-def _room(n: int, t: int, K: int, p: int) -> bool:
-    D = (n * K + 1) * p
-    return n * _SMALLEST <= t and D <= _WIDEST and n * t * D * D <= _ROOM
-
-
-class _Aggregate(NamedTuple):
-    """Rows of each kind about the coefficients of the actions: information (n, K p, K p) and score (n, K p)."""
-
-    information: Array
-    score: Array
-
-    @classmethod
-    def of(cls, about: TaskTerms, shares: Array) -> "_Aggregate":
-        """Sum the terms of the tasks, by shares (t, n) of the kinds in them."""
-        t, d = about.score.shape[1:]
-        information = (shares.T @ about.information[0].reshape(t, d * d)).reshape(-1, d, d)
-        return cls(information, shares.T @ about.score[0])
-
-    def law(self, basis: LabelBasis) -> tuple[Array, float]:
-        """Return the mean of z, and Phi."""
-        below = np.array([basis.below(k) for k in range(len(self.score))])
-        precision = np.diag(flat_prior(basis)) + (below.swapaxes(1, 2) @ self.information @ below).sum(axis=0)
-        _, mean, phi = inverted(precision, np.einsum("kd,kdz->z", self.score, below))
-        return mean, float(phi)
-
-    def surface(self, grid: "_Grid") -> Array:
-        """Return Phi for all a, zero first, and all c of a grid."""
-        n = len(self.score)
-        precision = np.zeros((len(grid.below), grid.below.shape[3], grid.below.shape[3]))
-        for k in range(n):
-            below = grid.below[:, k]
-            precision += below.swapaxes(1, 2) @ (self.information[k] @ below)
-        precision += np.diag(grid.prior)
-        shift = np.einsum("kd,gkdz->gz", self.score, grid.below)
-        return inverted(precision, shift)[2].reshape(len(_SIZES) + 1, -1)
-
-
-class _Grid(NamedTuple):
-    """Coefficients of n kinds as functions of z for all a, zero first, and all c: (a c, n, K p, D)."""
-
-    below: Array
-    prior: Array
-
-    @classmethod
-    def of(cls, scales: _Scales, n: int, c_sds: Array) -> "_Grid":
-        """Make that of n kinds; D is the same for all since c > 0, and for one kind c = 0 there is none of a = 0."""
-        some = [scales.basis(n, a, c) for a in np.append(0.0, _SIZES).tolist() for c in c_sds.tolist()]
-        below = np.array([[basis.below(k) for k in range(n)] for basis in some])
-        return cls(below, flat_prior(some[0]))
+def _with_zero(sds: Array) -> Array:
+    return np.append(0.0, sds)
 
 
 def _log_masses(sds: Array, most: float = np.inf) -> Array:
@@ -356,125 +308,11 @@ def _log_masses_with_zero(sds: Array, most: float = np.inf) -> Array:
     return np.asarray(np.append(0.0, _log_masses(sds, most)) - np.log(2.0))
 
 
-def _sizes_of_kinds(counts: Array) -> float:
-    """Log of n! times the Dirichlet-multinomial probability of some labels with these counts (n,)."""
-    n = counts.size
-    return float(gammaln(n) + gammaln(counts + 1).sum() - gammaln(counts.sum() + n) + gammaln(n + 1))
-
-
-class _Partition(NamedTuple):
-    """Shares (t, n) of the kinds in the tasks, and the bound of its log evidence."""
-
-    shares: Array
-    bound: float
-
-    @property
-    def n(self) -> int:
-        """The number of kinds."""
-        return int(self.shares.shape[1])
-
-    def alike(self, other: "_Partition") -> bool:
-        """Return True for the same partition, in any order of the kinds."""
-        if self.n != other.n:
-            return False
-        away = np.abs(self.in_order_of(other).shares - other.shares).sum() / 2
-        return bool(away <= _ALIKE * len(self.shares))
-
-    def in_order_of(self, other: "_Partition") -> "_Partition":
-        """Return the same with its kinds in the order of those of another partition of as many."""
-        from scipy.optimize import linear_sum_assignment
-
-        _, columns = linear_sum_assignment(-(other.shares.T @ self.shares))
-        return self._replace(shares=self.shares[:, columns])
-
-    def by_size(self) -> "_Partition":
-        """Return the same with the largest kind first."""
-        return self._replace(shares=self.shares[:, np.argsort(-self.shares.sum(axis=0), kind="stable")])
-
-
-class _Search(NamedTuple):
-    """Rows of the tasks about the actions at one m, and their estimates one by one."""
-
-    scales: _Scales
-    about: TaskTerms
-    estimates: Array  # (t, K p)
-
-    @classmethod
-    def of(cls, scales: _Scales, m: float) -> "_Search":
-        about = scales.about_actions(m)
-        G, B = about.information[0], about.score[0]
-        d = B.shape[1]
-        cov = scales.noise * max(scales.m, 0.02) ** 2 * scales.shapes.interaction
-        prior = np.kron(np.eye(scales.units.n_actions), cov)
-        small = 1e-9 * np.trace(G.sum(axis=0)) * np.eye(d)
-        pooled = np.linalg.solve(G.sum(axis=0) + small, B.sum(axis=0))
-        single = np.linalg.solve(np.eye(d) + G @ prior, (B - G @ pooled)[..., None])[..., 0] @ prior
-        return cls(scales, about, pooled + single)
-
-    def start(self, n: int, rng: np.random.Generator) -> Array:
-        """Draw the centres (n, K p) of k-means++, by distances in the metric of a task's rows."""
-        chosen = [int(rng.integers(len(self.estimates)))]
-        for _ in range(n - 1):
-            away = self.estimates[:, None] - self.estimates[chosen]
-            squares = np.einsum("tki,tij,tkj->tk", away, self.about.information[0], away).min(axis=1)
-            squares = np.maximum(squares, 1e-12)
-            chosen.append(int(rng.choice(len(squares), p=squares / squares.sum())))
-        return self.estimates[chosen]
-
-    def steps(self, centres: Array) -> _Partition | None:
-        """Take variational steps from some centres; None where a kind is left without tasks."""
-        n, bound = len(centres), -np.inf
-        scales = self.scales
-        basis = scales.basis(n, max(scales.a, 0.05), max(scales.m, 0.05))
-        below = np.array([basis.below(k) for k in range(n)])
-        log_weights = np.full(n, -np.log(n))
-        for step in range(_STEPS):
-            shares = shares_of(log_densities(self.about, centres) + log_weights)
-            counts = shares.sum(axis=0)
-            if counts.min() < 1.0:
-                return None
-            log_weights = np.log(counts + 1) - np.log(counts.sum() + n)
-            mean, phi = _Aggregate.of(self.about, shares).law(basis)
-            centres = below @ mean
-            last, bound = bound, phi - float(xlogy(shares, shares).sum()) + _sizes_of_kinds(counts)
-            if step > 2 and bound - last < 0.01:
-                break
-        if counts.min() < _SMALLEST:
-            return None
-        return _Partition(shares, bound + float(self.about.constant.sum()))
-
-
-def _partitions(scales: _Scales, numbers: tuple[int, ...], least: float) -> list[_Partition]:
-    """Return the partitions of the largest bounds, best first; none where no bound reaches ``least``."""
-    rng = np.random.default_rng(_SEED)
-    searches = [_Search.of(scales, share * scales.m) for share in _WITHIN]
-    partitions: list[_Partition] = []
-    best_before = -np.inf
-    for n in numbers:
-        starts = [search.steps(search.start(n, rng)) for search in searches for _ in range(_STARTS)]
-        some = sorted((one for one in starts if one is not None), key=lambda one: -one.bound)
-        for one in some:
-            if not any(one.alike(other) for other in partitions):
-                partitions.append(one)
-        best = some[0].bound if some else -np.inf
-        if n >= 3 and best < max(best_before, least):  # more kinds have less evidence
-            break
-        best_before = max(best, best_before)
-    partitions.sort(key=lambda one: -one.bound)
-    if not partitions or partitions[0].bound < least:
-        return []
-    close = [one for one in partitions if one.bound > partitions[0].bound - _BEHIND]
-    chosen: list[_Partition] = []
-    for one in close[:_PARTITIONS]:
-        first = next((other for other in chosen if other.n == one.n), None)
-        chosen.append(one.by_size() if first is None else one.in_order_of(first))
-    return chosen
-
-
 class _Approximated(NamedTuple):
     """One partition, integrated: log evidence of all, and log weights of its nodes (m, a, c)."""
 
     mode: KindsMode
+    level: float
     log_weights: Array  # (bins of m, 1 + sizes, sizes), with prior masses
     m: Array
 
@@ -484,73 +322,109 @@ class _Approximated(NamedTuple):
         return float(np.logaddexp.reduce(self.log_weights.ravel()))
 
 
-def _approximated(scales: _Scales, partition: _Partition) -> _Approximated | None:
-    """Integrate m, a and c; None where the partition is no mode, or a kind is left with too few tasks."""
-    n, shares = partition.n, partition.shares
-    a, c = max(scales.a, 0.05), max(scales.m, 0.05)
-    prior = _log_masses_with_zero(_SIZES)[:, None] + _log_masses(_SIZES)
-    grid = _Grid.of(scales, n, _SIZES)
-    ms = np.append(0.0, _INTERACTIONS * scales.m)
-    start = int(np.argmin(np.abs(_INTERACTIONS - _WITHIN[0]))) + 1
-    centres = None
-    by_m: dict[int, tuple[Array, Array]] = {}
-    for at in [start, *range(start + 1, ms.size), *range(start - 1, -1, -1)]:
-        about = scales.about_actions(float(ms[at]))
-        if at == start - 1:
-            shares = by_m[start][1]
-        if at == start:  # a and c of the partition
-            surface = _Aggregate.of(about, shares).surface(grid) + prior
-            i, j = np.unravel_index(int(surface.argmax()), surface.shape)
-            a, c = float(np.append(0.0, _SIZES)[i]), float(_SIZES[j])
-        basis = scales.basis(n, a, c)
+class _Point(NamedTuple):
+    """A fixed point of the propagation at one m, with the log evidence (1 + sizes, sizes) of all a and c there."""
+
+    mode: KindsMode
+    shares: Array
+    log_evidence: Array
+
+
+class _Points(NamedTuple):
+    """Makes fixed points of n kinds near one (a, c), places on the grid of both."""
+
+    scales: Scales
+    n: int
+    a: int
+    c: int
+
+    @classmethod
+    def near(cls, scales: Scales, partition: Partition, m: float) -> Self:
+        """Take the (a, c) of the largest posterior density given the shares of a partition."""
+        rows = Aggregate.of(scales.about_actions(m), partition.shares)
+        a, c = np.unravel_index(int((_surface(scales, rows, _SIZES) + _PRIOR).argmax()), _PRIOR.shape)
+        return cls(scales, partition.n, int(a), int(c))
+
+    def at(self, m: float, shares: Array) -> _Point | None:
+        """Return the fixed point that some shares (t, n) lead to; None where a kind is left with too few tasks."""
+        scales, n = self.scales, self.n
+        about = scales.about_actions(m)
+        basis = scales.basis(n, float(_with_zero(_SIZES)[self.a]), float(_SIZES[self.c]))
         terms = terms_of_kinds(about, basis)
         weights = (shares.sum(axis=0) + 1) / (len(shares) + n)
         law, _ = propagate(
-            terms, weights, flat_prior(basis), Factors.averaged(terms, shares), close=_CLOSE, rounds=_ROUNDS
-        )
+            terms, weights, flat_prior(basis), Factors.averaged(terms, shares), close=_CLOSE, rounds=_ROUNDS,
+            least=LEAST,
+        )  # fmt: skip
         shares = law.responsibilities
         counts = shares.sum(axis=0)
-        if counts.min() < _SMALLEST or not law.converged:
-            if at == start:
-                return None
-            by_m[at] = np.full_like(prior, -np.inf), by_m[start][1]
-            shares = by_m[start][1]
-            continue
-        along = _Aggregate.of(about, shares)
-        value = law.log_evidence + _sizes_of_kinds(counts) - float(counts @ np.log(weights))
-        by_m[at] = value + along.surface(grid) - along.law(basis)[1], shares
-        if at == start:
-            centres = np.array([basis.below(k) @ law.mean for k in range(n)])
-            mode_weights = weights
-    K, p = scales.units.n_actions, scales.units.dim
-    assert centres is not None
-    values = np.array([by_m[at][0] for at in range(ms.size)])
-    bins = np.geomspace(_INTERACTIONS[0] * scales.m, _INTERACTIONS[-1] * scales.m, _BINS)
+        if counts.min() < SMALLEST or not law.converged:
+            return None
+        along = _surface(scales, Aggregate.of(about, shares), _SIZES)
+        value = law.log_evidence + float(sizes_of_kinds(counts) - counts @ np.log(weights))
+        centres = np.array([basis.below(k) @ law.mean for k in range(n)])
+        mode = KindsMode(weights, centres.reshape(n, scales.units.n_actions, scales.units.dim))
+        return _Point(mode, shares, value + along - along[self.a, self.c])
+
+
+def _approximated(scales: Scales, partition: Partition) -> _Approximated | None:
+    """Integrate m, a and c; None where the partition is no mode, or a kind is left with too few tasks."""
+    scales = scales._replace(level=partition.level)
+    if partition.width < _NARROW:
+        ms = _with_zero(partition.m * np.exp(partition.width * _DEVIATIONS))
+        start = _DEVIATIONS.size // 2 + 1
+    else:
+        ms = _with_zero(_INTERACTIONS * scales.m)
+        start = int(np.argmin(np.abs(_INTERACTIONS - WITHIN[0]))) + 1
+    points = _Points.near(scales, partition, float(ms[start]))
+    first = points.at(float(ms[start]), partition.shares)
+    if first is None:
+        return None
+    values = np.full((ms.size, *_PRIOR.shape), -np.inf)
+    values[start] = first.log_evidence
+    for outwards in (range(start + 1, ms.size), range(start - 1, -1, -1)):
+        shares = first.shares
+        for at in outwards:
+            point = points.at(float(ms[at]), shares)
+            if point is None:
+                continue
+            values[at], shares = point.log_evidence, point.shares
+            if point.log_evidence.max() < values.max() - _OUTSIDE:
+                break
+    bins = np.geomspace(ms[1], ms[-1], _BINS)
     fine = _along_m(ms[1:], values[1:], bins)
     mass = _log_masses_with_zero(bins, _BEYOND * float(bins[-1]))  # a larger m adds no evidence for kinds
-    log_weights = np.concatenate([values[:1], fine]) + mass[:, None, None] + prior
-    return _Approximated(KindsMode(mode_weights, centres.reshape(n, K, p)), log_weights, np.append(0.0, bins))
+    log_weights = np.concatenate([values[:1], fine]) + mass[:, None, None] + _PRIOR
+    return _Approximated(first.mode, scales.level, log_weights, _with_zero(bins))
 
 
 def _along_m(m: Array, values: Array, bins: Array) -> Array:
     """Interpolate log evidences (nodes, ...) along log m."""
-    from scipy.interpolate import PchipInterpolator
+    from scipy.interpolate import CubicSpline, PchipInterpolator
 
+    if np.isfinite(values).all():
+        return np.asarray(CubicSpline(np.log(m), values, axis=0)(np.log(bins)))
     low = np.where(np.isfinite(values), values, values[np.isfinite(values)].min() - 50)
     return np.asarray(PchipInterpolator(np.log(m), low, axis=0)(np.log(bins)))
 
 
-def _one_kind(scales: _Scales) -> float:
+def _one_kind(scales: Scales) -> float:
     """Log evidence of one kind, a and m integrated."""
+    from scipy.interpolate import CubicSpline
+
     shares = np.ones((len(scales.units.tasks), 1))
-    bases = [scales.basis(1, a, 0.0) for a in np.append(0.0, _SIZES).tolist()]
-    bins, values = np.geomspace(scales.m / 4, scales.m * 4, 25), []
-    for m in np.append(0.0, bins).tolist():
+    nodes, values = np.geomspace(scales.m / 4, scales.m * 4, _NODES_OF_ONE), []
+    for m in _with_zero(nodes).tolist():
         about = scales.about_actions(m)
-        rows = _Aggregate.of(about, shares)
-        along = np.array([rows.law(basis)[1] for basis in bases]) + _log_masses_with_zero(_SIZES)
+        along = _surface(scales, Aggregate.of(about, shares), np.zeros(1))[:, 0] + _PRIOR_OF_ACTIONS
         values.append(float(about.constant.sum()) + float(np.logaddexp.reduce(along)))
-    return float(np.logaddexp.reduce(np.array(values) + _log_masses_with_zero(bins)))
+    bins = np.geomspace(nodes[0], nodes[-1], _BINS_OF_ONE)
+    fine = CubicSpline(np.log(nodes), values[1:])(np.log(bins))
+    return float(np.logaddexp.reduce(np.append(values[0], fine) + _log_masses_with_zero(bins)))
+
+
+_PRIOR_OF_ACTIONS = _log_masses_with_zero(_SIZES)
+_PRIOR = _PRIOR_OF_ACTIONS[:, None] + _log_masses(_SIZES)  # of a, zero first, and c
 
 
 def _enough_tasks(moments: Moments) -> bool:
@@ -562,7 +436,7 @@ def kinds_out_of_reach(moments: Moments) -> str:
     t, K, p = int(np.count_nonzero(moments.rows.any(axis=1))), moments.n_actions, moments.unit_dim
     if not _enough_tasks(moments):
         return f"the search needs {_FEWEST} to {_MOST:,} tasks with rows, and this log has {t:,}"
-    if not _room(2, t, K, p):
+    if not room_for(2, t, K, p):
         return f"two kinds of {K:,} actions with {p:,} columns in {t:,} tasks have too many coefficients"
     return ""
 
@@ -587,7 +461,7 @@ def mixed_kinds(
     if not _enough_tasks(moments) or m <= 0:
         return None
     units = ObservedUnits.of(moments, shapes.noise_ratio).over(noise)
-    scales = _Scales(units, shapes, a, level, m, noise)
+    scales = Scales(units, shapes, a, level, m, noise)
     numbers = tuple(n for n in (range(2, MOST_KINDS + 1) if number is None else (number,)) if scales.room(n))
     if not numbers:
         return None
@@ -597,13 +471,12 @@ def mixed_kinds(
         return None
 
 
-def _integrated(scales: _Scales, numbers: tuple[int, ...], *, given: bool) -> MixedKinds | None:
+def _integrated(scales: Scales, numbers: tuple[int, ...], *, given: bool) -> MixedKinds | None:
     about = scales.about_actions(scales.m)
-    plain = _Aggregate.of(about, np.ones((len(scales.units.tasks), 1)))
+    plain = Aggregate.of(about, np.ones((len(scales.units.tasks), 1)))
     near = float(about.constant.sum()) + plain.law(scales.basis(1, scales.a, 0.0))[1]
-    partitions = _partitions(scales, numbers, -np.inf if given else near + _POSSIBLE)
-    tried = (_approximated(scales, partition) for partition in partitions)
-    some = [partition for partition in tried if partition is not None]
+    sought = partitions(scales, numbers, -np.inf if given else near + _POSSIBLE)
+    some = [one for one in (_approximated(scales, partition) for partition in sought) if one is not None]
     if not some:
         return None
     evidence = np.array([one.log_evidence for one in some])
@@ -613,12 +486,12 @@ def _integrated(scales: _Scales, numbers: tuple[int, ...], *, given: bool) -> Mi
     return _flat(scales, some, log_odds)
 
 
-def _flat(scales: _Scales, some: list[_Approximated], log_odds: float) -> MixedKinds:
+def _flat(scales: Scales, some: list[_Approximated], log_odds: float) -> MixedKinds:
     """Put the nodes of all partitions side by side, and choose the few that stand for all."""
     log_weights = np.concatenate([one.log_weights.ravel() for one in some])
     sizes: list[Any] = []
     for at, one in enumerate(some):
-        m, a, c = (part.ravel() for part in np.meshgrid(one.m, np.append(0.0, _SIZES), _SIZES, indexing="ij"))
+        m, a, c = (part.ravel() for part in np.meshgrid(one.m, _with_zero(_SIZES), _SIZES, indexing="ij"))
         sizes.append((m, a, c, np.full(m.size, at)))
     m, a, c, mode = (np.concatenate(part) for part in zip(*sizes, strict=True))
     share = np.exp(log_weights - log_weights.max())
@@ -636,7 +509,7 @@ def _flat(scales: _Scales, some: list[_Approximated], log_odds: float) -> MixedK
     taken = (few > 0) | (shown > 0)
     return MixedKinds(
         log_odds, shown[taken], few[taken], a[taken], m[taken], c[taken], mode[taken],
-        tuple(one.mode for one in some), scales.level, scales.noise,
+        tuple(one.mode for one in some), np.array([one.level for one in some])[mode[taken]], scales.noise,
     )  # fmt: skip
 
 

@@ -198,6 +198,11 @@ class CrossedHierarchies(CrossedPrior):
         """True where the log shows that tasks differ in the spread of their interactions."""
         return self.spread_weights.size > 0
 
+    @property
+    def mixed(self) -> bool:
+        """True where tasks are a mixture, of spreads or of kinds."""
+        return self.mixed_spreads or self.kinds is not None
+
     def spreads(self, node: int) -> Spreads | None:
         """Return the mixture of spreads of one of the hierarchies; None where it has one spread."""
         if not self.mixed_spreads or self.spread_weights[node].max() == 1.0:

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from hieropo._kernels.reference.gaussians import phi
 from hieropo._utils.arrays import Array
 from hieropo.errors import NumericalError
 from hieropo.estimation.crossed.grid import few_nodes
@@ -46,7 +47,7 @@ from hieropo.estimation.crossed.spread_patterns import (
     mean_mixture,
 )
 from hieropo.estimation.crossed.spread_screening import spreads_may_differ
-from hieropo.model.crossed.propagation import Cavities, Factors, TaskTerms, phi, propagate
+from hieropo.model.crossed.propagation import Cavities, Factors, TaskTerms, propagate
 from hieropo.model.crossed.steps import ObservedUnits
 from hieropo.model.steps import upper_factor
 from hieropo.moments.statistics import Moments

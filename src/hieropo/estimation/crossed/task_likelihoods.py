@@ -12,9 +12,9 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from hieropo._kernels.reference.gaussians import phi
 from hieropo._utils.arrays import Array
 from hieropo._utils.packed import unpack
-from hieropo.model.crossed.propagation import phi
 from hieropo.model.crossed.steps import ObservedUnits
 from hieropo.model.steps import upper_factor
 

@@ -15,12 +15,13 @@ from hieropo._utils.arrays import Array
 from hieropo.model.crossed.hierarchy import CrossedHierarchy, Kinds
 from hieropo.model.crossed.labels import LabelBasis, LabelPosterior
 from hieropo.model.crossed.posterior import check_crossed
-from hieropo.model.crossed.propagation import Factors, TaskTerms, propagate
+from hieropo.model.crossed.propagation import Factors, TaskTerms, one_round, propagate
 from hieropo.model.crossed.steps import ObservedUnits, UnitMessages
 from hieropo.model.gaussian import minus, plus
 from hieropo.model.steps import upper_factor
 from hieropo.moments.statistics import Moments
 
+LEAST = 1e-8  # responsibility below which a kind has no part in the factor of a task
 _CLOSE = 1e-7  # change of responsibilities at which the factors are kept; kinds that overlap converge slowly
 
 
@@ -113,7 +114,14 @@ def condition_kinds(
     centres = plus(kinds.centres, minus(moments.unit_offset)).reshape(kinds.weights.size, -1)
     with np.errstate(divide="ignore"):
         start = shares_of(log_densities(about_actions, centres) + np.log(kinds.weights))
-    propagated, _ = propagate(
-        terms, kinds.weights, flat_prior(basis), Factors.averaged(terms, start), close=_CLOSE
+    prior = flat_prior(basis)
+    propagated, factors = propagate(
+        terms, kinds.weights, prior, Factors.averaged(terms, start), close=_CLOSE, least=LEAST
     )
-    return KindPosterior(moments, hierarchy, units, propagated, basis, kinds.weights)
+    with np.errstate(divide="ignore"):
+        of_all = one_round(
+            terms, np.log(kinds.weights), prior, factors
+        )  # the means of kinds that were left out, too
+    return KindPosterior(
+        moments, hierarchy, units, propagated._replace(means=of_all.means), basis, kinds.weights
+    )

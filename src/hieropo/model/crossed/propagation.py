@@ -17,11 +17,14 @@ exact. The log evidence is that of the approximation,
 up to constants that no scale and no weight changes.
 """
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self
 
 import numpy as np
 
+from hieropo._kernels import backend
+from hieropo._kernels.reference.gaussians import inverted, phi
 from hieropo._utils.arrays import Array
 from hieropo._utils.packed import unpack
 from hieropo.errors import NumericalError
@@ -32,7 +35,13 @@ _ROUNDS = 200
 _CLOSE = (
     1e-9  # change of responsibilities and of means, in standard deviations, at which the factors are kept
 )
+_SETTLED = 0.01  # change of the log evidence in a round at which they are kept, at most
 _LEAST_STEP = 1e-3
+_LEAST_MIXED = 0.25  # share of a round below which a combination that is no Gaussian does not bring it
+_FLAT = 1e-8  # precision of z given a label, in units of that given all tasks, from which on it is taken
+_NEAR = 0.3  # change of responsibilities from which on rounds are accelerated
+_KEPT = 10  # rounds that are combined with the last
+_TOLD = 1e-10  # size of a direction of their changes, in units of the largest, below which it is left out
 _OPEN = 1e-13  # information on beta in units of that of all tasks, that a cavity has at least
 
 
@@ -105,32 +114,6 @@ def _terms(sums: Array, interaction_cov: Array, level_cov: Array, basis: Array) 
     score = b - np.einsum("taij,tj->tai", P, shift)
     along = basis.T @ information @ basis
     return (along + along.swapaxes(1, 2)) / 2, score.reshape(t, K * p) @ basis, -0.5 * (square + log_det)
-
-
-def inverted(precision: Array, shift: Array) -> tuple[Array, Array, Array]:
-    """Covariances, means and Phi of Gaussians with some precisions (..., D, D) and Gamma mean = shift (..., D)."""
-    diagonal = np.einsum("...ii->...i", precision)
-    if not (diagonal > 0).all():
-        raise np.linalg.LinAlgError("not positive definite")
-    scale = np.sqrt(diagonal)
-    root = np.linalg.cholesky(precision / (scale[..., :, None] * scale[..., None, :]))
-    half = np.linalg.solve(root, np.broadcast_to(np.eye(scale.shape[-1]), root.shape)) / scale[..., None, :]
-    cov = half.swapaxes(-1, -2) @ half
-    along = np.einsum("...ij,...j->...i", half, shift)
-    mean = np.einsum("...ij,...i->...j", half, along)
-    log_det = np.log(np.einsum("...ii->...i", root)).sum(axis=-1) + np.log(scale).sum(axis=-1)
-    return cov, mean, 0.5 * np.square(along).sum(axis=-1) - log_det
-
-
-def phi(precision: Array, shift: Array) -> Array:
-    """Phi of Gaussians with some precisions (..., D, D) and Gamma mean = shift (..., D), from a root alone."""
-    root = np.linalg.cholesky(precision)
-    along, square = np.empty_like(shift), np.zeros(shift.shape[:-1])
-    for j in range(shift.shape[-1]):
-        seen = np.einsum("...i,...i->...", root[..., j, :j], along[..., :j])
-        along[..., j] = (shift[..., j] - seen) / root[..., j, j]
-        square += np.square(along[..., j])
-    return np.asarray(0.5 * square - np.log(np.einsum("...ii->...i", root)).sum(axis=-1))
 
 
 class Round(NamedTuple):
@@ -233,28 +216,23 @@ def propagate(
     with np.errstate(divide="ignore"):
         log_weights = np.log(weights)
     factors = Factors.averaged(terms, weights) if start is None else start
-    share, last, reached = 1.0, factors, False
+
+    def one(factors: Factors) -> Round:
+        return one_round(terms, log_weights, prior, factors, least)
+
     try:
-        step = one_round(terms, log_weights, prior, factors, least)
+        first = one(factors)
     except np.linalg.LinAlgError as error:
         raise NumericalError(
             "The rows do not determine beta, the coefficients that all tasks and actions share: a column is constant "
             "zero or a copy of others, or the log has no rows. Leave the column out."
         ) from error
-    for _ in range(rounds):
-        factors = last.between(Factors(step.precision, step.shift), share)
-        try:
-            following = one_round(terms, log_weights, prior, factors, least)
-        except np.linalg.LinAlgError:  # a cavity of no Gaussian: go less far
-            share /= 2
-            if share < _LEAST_STEP:
-                break
-            continue
-        reached = _close(step, following, close)
-        last, step = factors, following
-        if reached:
-            break
-    factors = last
+    start = factors
+    factors, step, reached = _iterated(one, start, first, close, rounds, _Mixing.of(start, prior))
+    if not reached:  # without acceleration factors stay further from what is no Gaussian
+        factors, step, reached = _iterated(one, start, first, close, rounds, None)
+        if not _proper(terms, prior, factors):
+            factors, step = start, first
     gamma, nu = np.diag(prior) + factors.precision.sum(axis=0), factors.shift.sum(axis=0)
     cov, mean, _ = inverted(gamma, nu)
     change = terms.information - factors.precision
@@ -266,10 +244,102 @@ def propagate(
     )
 
 
+def _proper(terms: TaskTerms, prior: Array, factors: Factors) -> bool:
+    """Return True where no law of z given a label in one task is nearly flat beside that given all tasks."""
+    gamma = np.diag(prior) + factors.precision.sum(axis=0)
+    root = np.linalg.cholesky(inverted(gamma, np.zeros(len(gamma)))[0])
+    within = root.T @ (gamma + terms.information - factors.precision) @ root
+    return bool(np.linalg.eigvalsh(within).min() > _FLAT)
+
+
+def _iterated(
+    one: Callable[[Factors], Round],
+    factors: Factors,
+    step: Round,
+    close: float,
+    rounds: int,
+    mixing: "_Mixing | None",
+) -> tuple[Factors, Round, bool]:
+    """Return factors, the round from them, and whether they are a fixed point."""
+    share, reached = 1.0, False
+    for _ in range(rounds):
+        new = Factors(step.precision, step.shift)
+        following = factors.between(new, share) if mixing is None else mixing.next(factors, new, share)
+        try:
+            attempt = one(following)
+        except np.linalg.LinAlgError:  # a cavity of no Gaussian: go less far
+            mixed = mixing is not None and mixing.mixed
+            share = min(share, max(share / 2, _LEAST_MIXED)) if mixed else share / 2
+            if share < _LEAST_STEP:
+                break
+            if mixing is not None:
+                mixing.forget()
+            continue
+        reached = _close(step, attempt, close)
+        if mixing is not None:
+            change = np.abs(step.responsibilities - attempt.responsibilities).max(initial=0.0)
+            mixing.near = bool(change < _NEAR)
+        factors, step = following, attempt
+        if reached:
+            break
+    return factors, step, reached
+
+
 def _close(previous: Round, step: Round, close: float) -> bool:
     change = np.abs(step.responsibilities - previous.responsibilities).max(initial=0.0)
     evidence = abs(step.log_evidence - previous.log_evidence)
-    return bool(change < close and evidence < close * max(1.0, abs(step.log_evidence)))
+    return bool(change < close and evidence < min(_SETTLED, close * max(1.0, abs(step.log_evidence))))
+
+
+@dataclass(slots=True)
+class _Mixing:
+    """Anderson's acceleration: the last factors, combined so that their changes in a round cancel as far as they can.
+
+    Attributes
+    ----------
+    scale : (D,) array
+        Units of z, in which changes are compared.
+    kept : list of (change, old factors, new factors)
+        Of the last rounds.
+    near : bool
+        True where responsibilities change so little that factors are combined.
+    mixed : bool
+        True where the last ones were.
+    """
+
+    scale: Array
+    kept: list[tuple[Array, Factors, Factors]] = field(default_factory=list)
+    near: bool = False
+    mixed: bool = False
+
+    @classmethod
+    def of(cls, factors: Factors, prior: Array) -> Self:
+        """Take the units from the posterior of z."""
+        return cls(1 / np.sqrt(prior + np.einsum("tii->i", factors.precision)))
+
+    def forget(self) -> None:
+        """Start anew."""
+        self.kept, self.near = [], False
+
+    def next(self, old: Factors, new: Factors, share: float) -> Factors:
+        """Return the factors of the next round, ``share`` of the way from old to new ones where none are combined."""
+        of_precision = (new.precision - old.precision) * (self.scale[:, None] * self.scale)
+        of_shift = (new.shift - old.shift) * self.scale
+        change = np.concatenate([of_precision.ravel(), of_shift.ravel()])
+        self.kept = [*self.kept, (change, old, new)][-_KEPT - 1 :]
+        following = old.between(new, share)
+        self.mixed = self.near and len(self.kept) > 1
+        if self.mixed:
+            before = self.kept[:-1]
+            away = np.array([change - other for other, _, _ in before])
+            weights = np.linalg.lstsq(away @ away.T, away @ change, rcond=_TOLD)[0]
+            rest = 1.0 - float(weights.sum())
+            following = Factors(rest * following.precision, rest * following.shift)
+            for weight, (_, first, second) in zip(weights.tolist(), before, strict=True):
+                then = first.between(second, share)
+                following.precision[:] += weight * then.precision
+                following.shift[:] += weight * then.shift
+        return following
 
 
 class Cavities(NamedTuple):
@@ -284,8 +354,7 @@ class Cavities(NamedTuple):
     def of(cls, prior: Array, factors: Factors) -> "Cavities":
         """Take the factor of each task from those of all."""
         gamma, nu = np.diag(prior) + factors.precision.sum(axis=0), factors.shift.sum(axis=0)
-        open_ = np.diag(np.where(prior > 0, 0.0, _OPEN * np.diagonal(gamma)))
-        precision, shift = gamma - factors.precision + open_, nu - factors.shift
+        precision, shift = gamma + _open(prior, gamma) - factors.precision, nu - factors.shift
         return cls(precision, shift, phi(precision, shift), float(phi(gamma, nu)))
 
     def log_ratios(self, terms: TaskTerms) -> Array:
@@ -306,29 +375,27 @@ def one_round(
 
     Scales of a responsibility under ``least`` are left out of the new factors, and have means of 0.
     """
-    cavities = Cavities.of(prior, factors)
-    log_ratios = cavities.log_ratios(terms)
-    joint = log_ratios.T + log_weights
-    shares = np.exp(joint - joint.max(axis=1, keepdims=True))
-    responsibilities = shares / shares.sum(axis=1, keepdims=True)
-    task, scale = np.nonzero(responsibilities >= least)  # by task, at least one of each
-    covs, means, _ = inverted(
-        cavities.precision[task] + terms.information[scale, task],
-        cavities.shift[task] + terms.score[scale, task],
+    gamma, nu = np.diag(prior) + factors.precision.sum(axis=0), factors.shift.sum(axis=0)
+    n, t, D = terms.score.shape
+    step = Round(
+        np.empty((t, n)), np.empty((n, t)), np.empty((n, t, D)), np.empty((t, D, D)), np.empty((t, D)), 0.0
     )
-    weight, starts = responsibilities[task, scale], np.searchsorted(task, np.arange(len(responsibilities)))
-    mean = np.add.reduceat(weight[:, None] * means, starts, axis=0)
-    away = means - mean[task]
-    covs += away[:, :, None] * away[:, None, :]
-    covs *= weight[:, None, None]
-    cov = np.add.reduceat(covs, starts, axis=0)
-    matched = inverted(cov, np.zeros_like(mean))[0]
-    changed = matched - cavities.precision
-    changed = (changed + changed.swapaxes(1, 2)) / 2  # what is not symmetric would grow t-fold in every round
-    of_scales = np.zeros_like(terms.score)
-    of_scales[scale, task] = means
-    return Round(
-        responsibilities, log_ratios, of_scales, changed,
-        np.einsum("tij,tj->ti", matched, mean) - cavities.shift,
-        cavities.log_evidence(log_ratios, log_weights),
-    )  # fmt: skip
+    phis, total = np.empty(t), float(phi(gamma, nu))
+    loops = backend.propagation(terms.information.size)
+    if not loops.one_round(
+        *(np.ascontiguousarray(part) for part in terms),
+        log_weights,
+        gamma + _open(prior, gamma),
+        nu,
+        *factors,
+        least,
+        *step[:-1],
+        phis,
+    ):
+        raise np.linalg.LinAlgError("a cavity, or a posterior given a scale, is no Gaussian")
+    cavities = Cavities(np.empty(0), np.empty(0), phis, total)
+    return step._replace(log_evidence=cavities.log_evidence(step.log_ratios, log_weights))
+
+
+def _open(prior: Array, gamma: Array) -> Array:
+    return np.diag(np.where(prior > 0, 0.0, _OPEN * np.diagonal(gamma)))
