@@ -124,17 +124,37 @@ def integrate_crossed(
             of_log, because = _noise_given_effects(log_moments, one, because, similar)
         if of_log is None:
             return replace(mixed(moments, one), equal_noise_because=because)
-    weighted, pattern = _with_metadata(of_log.for_learning(), metadata)
-    hierarchies = mixed(weighted, learned(weighted, pattern))
-    if of_log.at_least_usual and because == "constant":
-        one = mixed(moments, one)
-        both = (one.no_effect + hierarchies.no_effect) / 2
-        return replace(with_no_effect(log_moments, one, both), equal_noise_because=because)
-    return replace(
-        hierarchies,
-        task_noise=of_log.precisions(hierarchies.central()),
-        equal_noise_because=because if of_log.at_least_usual else "",
-    )
+    if of_log.at_least_usual:
+        doubted = _of_doubted_noise(of_log, because, shapes, task_kinds, similar)
+        return doubted if because != "constant" else _of_both(log_moments, mixed(moments, one), doubted)
+    moments, pattern = _with_metadata(of_log.for_learning(), metadata)
+    hierarchies = mixed(moments, learned(moments, pattern))
+    return replace(hierarchies, task_noise=of_log.precisions(hierarchies.central()))
+
+
+def _of_doubted_noise(
+    of_log: NoiseOfLog,
+    because: EqualBecause,
+    shapes: Shapes | None,
+    task_kinds: TaskKindsSetting,
+    similar: CrossedHierarchies | None,
+) -> CrossedHierarchies:
+    """Learn from rows whose noise a rule doubts: sizes of columns, noise of actions and spreads of tasks are equal.
+
+    Rewards are far from normal there, so that evidence for any of these is too certain.
+    """
+    moments = of_log.for_learning()
+    equal = Shapes.equal(moments) if shapes is None else shapes
+    one = _integrated(moments, Pattern.of(moments.unit_dim), equal, (), None, similar)
+    hierarchies = _with_mixtures(moments, one, "one", task_kinds)
+    noise = of_log.precisions(hierarchies.central())
+    return replace(hierarchies, task_noise=noise, equal_noise_because=because)
+
+
+def _of_both(moments: Moments, equal: CrossedHierarchies, doubted: CrossedHierarchies) -> CrossedHierarchies:
+    """Return the hierarchies of equal noise, with the mean of both probabilities of no effect."""
+    least = (equal.no_effect + doubted.no_effect) / 2
+    return replace(with_no_effect(moments, equal, least), equal_noise_because=doubted.equal_noise_because)
 
 
 def _check(

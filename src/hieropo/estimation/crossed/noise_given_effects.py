@@ -22,8 +22,8 @@ depend; and tasks whose rewards are all equal. All three are about a task that l
 chance. But noise that is large and taken as equal looks like effects: few tasks of large rewards then decide how large
 interactions are, and in which columns. So there the noise is learned by :func:`learn_noise_at_least_usual`: with equal
 sizes of the columns, over a wider grid of x, and no task counts as less noisy than the median one. Precisions are at
-most their median over the rows of tasks whose rewards vary. Mixtures of spreads are no rivals where one of the last
-two rules holds, since effects grow with means, too.
+most their median over the rows of tasks whose rewards vary. Where one of the last two rules holds, a mixture of spreads
+is no rival of unequal noise, since effects grow with means, too.
 
 The posterior of x in task s, at the best v, is given on as residual squares Q_s of F_s degrees of freedom, those of the
 Gamma law of exp(-x) with the same mean and variance.
