@@ -21,9 +21,9 @@ noise variance of their own each, level and interaction of a unit in one; the me
 depend; and tasks whose rewards are all equal. All three are about a task that looks quiet, or its rows to come, by
 chance. But noise that is large and taken as equal looks like effects: few tasks of large rewards then decide how large
 interactions are, and in which columns. So there the noise is learned by :func:`learn_noise_at_least_usual`: with equal
-sizes of the columns, over a wider grid of x, and no task counts as less noisy than the median one. Precisions are at
-most their median over the rows of tasks whose rewards vary. Where one of the last two rules holds, a mixture of spreads
-is no rival of unequal noise, since effects grow with means, too.
+sizes of the columns, over a wider grid of x around the noise that the log has without effects, and no task counts as
+less noisy than the median one. Precisions are at most their median over the rows of tasks whose rewards vary. Where
+one of the last two rules holds, a mixture of spreads is no rival of unequal noise, since effects grow with means, too.
 
 The posterior of x in task s, at the best v, is given on as residual squares Q_s of F_s degrees of freedom, those of the
 Gamma law of exp(-x) with the same mean and variance.
@@ -35,6 +35,7 @@ import numpy as np
 from scipy.special import gammaln, logsumexp
 
 from hieropo._utils.arrays import Array, Codes
+from hieropo.estimation.crossed.grid import level_without_effects
 from hieropo.estimation.crossed.shapes import Shapes, part_of_tasks
 from hieropo.estimation.crossed.spread_screening import best_mixture, exceeds
 from hieropo.estimation.crossed.task_likelihoods import means_of_actions, spread_likelihoods, unit_likelihoods
@@ -199,7 +200,10 @@ def learn_noise_at_least_usual(
     """
     part = part_of_tasks(moments, _UNITS)
     assert isinstance(part, Moments)  # as all moments in memory
-    likelihoods = _Likelihoods.of(part, Shapes.equal(moments), sds, noise, _WIDE)
+    equal = Shapes.equal(moments)
+    _, centre = level_without_effects(part, equal)
+    a, level, m = (sd * float(np.sqrt(noise / centre)) for sd in sds)
+    likelihoods = _Likelihoods.of(part, equal, (a, level, m), centre, _WIDE)
     likelihoods, _, law, spread = likelihoods.learned(likelihoods.equal_noise())
     if law.log_odds < ODDS:
         return None
