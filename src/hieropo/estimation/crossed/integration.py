@@ -179,12 +179,15 @@ def _noise_given_effects(
     """Return the noise of tasks that the likelihood of all rows tells, and the rule that doubts it.
 
     ``because`` is the rule by which residuals do not tell it. That of extreme rewards does not count where all rows
-    tell it.
+    tell it. Without contexts a rule keeps noise equal: few rows that repeat an action hardly tell it from interactions.
     """
+    contexts = moments.unit_dim > 1
+    if because == "constant" and not contexts:
+        return None, because
     given = learn_noise_given_effects(moments, one.shapes, *_sds(one))
     doubted: EqualBecause = given.because or ("" if because == "rows" else because)
     found = given.noise
-    if doubted and given.log_odds > ODDS:
+    if doubted and contexts and given.log_odds > ODDS:
         plain = _integrated(moments, Pattern.of(moments.unit_dim), Shapes.equal(moments), (), None, similar)
         found = learn_noise_at_least_usual(moments, *_sds(plain))
     return None if found is None else found.on(moments), doubted or because

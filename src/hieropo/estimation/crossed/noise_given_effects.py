@@ -20,10 +20,10 @@ Three rules doubt how noisy a task is. They are those of :mod:`task_noise`, by w
 noise variance of their own each, level and interaction of a unit in one; the means of tasks, of which variances may
 depend; and tasks whose rewards are all equal. All three are about a task that looks quiet, or its rows to come, by
 chance. But noise that is large and taken as equal looks like effects: few tasks of large rewards then decide how large
-interactions are, and in which columns. So there the noise is learned by :func:`learn_noise_at_least_usual`: with equal
-sizes of the columns, over a wider grid of x around the noise that the log has without effects, and no task counts as
-less noisy than the median one. Precisions are at most their median over the rows of tasks whose rewards vary. Where
-one of the last two rules holds, a mixture of spreads is no rival of unequal noise, since effects grow with means, too.
+interactions are, and in which columns. So there, with contexts, :func:`learn_noise_at_least_usual` learns the noise:
+with equal sizes of the columns, over a wider grid of x around the noise that the log has without effects, and no task
+counts as less noisy than the median one. Precisions are at most their median over the rows of tasks whose rewards vary.
+Where one of the last two rules holds, a mixture of spreads is no rival of unequal noise, since effects grow with means.
 
 The posterior of x in task s, at the best v, is given on as residual squares Q_s of F_s degrees of freedom, those of the
 Gamma law of exp(-x) with the same mean and variance.

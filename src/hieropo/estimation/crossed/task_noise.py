@@ -25,8 +25,9 @@ Noise is equal unless the log of the ratio of this evidence to that of equal noi
   amounts: 25 points of value were lost);
 - few rows are in units whose rewards are all equal: a unit of zeros is not one without noise.
 
-Where few rows repeat an action in a task, the last two rules are also those of the means and variances of all rewards
-of tasks, and of tasks whose rewards are all equal. :mod:`noise_given_effects` says how noise is learned there.
+With contexts, and few rows that repeat an action in a task, the last two rules are also those of the means and
+variances of all rewards of tasks, and of tasks whose rewards are all equal. :mod:`noise_given_effects` says how noise
+is learned there.
 
 Sources: Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004.
 """
@@ -185,7 +186,7 @@ def learn_task_noise(moments: Moments) -> Findings:
     by_task = NoiseLaw.of(residuals, group, tasks.size, K)
     if by_task.log_odds < ODDS:
         return equal._replace(log_odds=by_task.log_odds)
-    few = not residuals_tell_noise(moments)
+    few = moments.unit_dim > 1 and not residuals_tell_noise(moments)
     if residuals.constant > CONSTANT or (few and constant_share(part) > CONSTANT):
         return Findings(None, "constant", by_task.log_odds)
     if _depends_on_mean(residuals, group, by_task.ratio) or (few and _spread_depends_on_mean(part)):
