@@ -123,6 +123,17 @@ WORLDS = {
     "contexts, loud tasks, none": World(
         "the same, no effect", 50, 20, 0.0, 0.5, 0.0, columns=7, actions=5, reward="loud", runs=60
     ),
+    "contexts, counts": World("contexts, 1,000 rows, counts", 50, 20, columns=7, actions=5, reward="count", runs=40),
+    "contexts, counts, none": World(
+        "contexts, 1,000 rows, counts, no effect", 50, 20, 0.0, 0.5, 0.0, columns=7, actions=5, reward="count", runs=40
+    ),
+    "contexts, revenue": World(
+        "contexts, 1,000 rows, revenue", 50, 20, columns=7, actions=5, reward="revenue", runs=40
+    ),
+    "contexts, revenue, none": World(
+        "contexts, 1,000 rows, revenue, no effect", 50, 20, 0.0, 0.5, 0.0, columns=7, actions=5, reward="revenue",
+        runs=40,
+    ),
 }  # fmt: skip
 OTHERS = ("pooled", "separate", "one action", "James-Stein")
 

@@ -482,16 +482,19 @@ def noise_sds(hierarchies: CrossedHierarchies) -> tuple[float, float] | None:
 
 def noise_of_tasks(hierarchies: CrossedHierarchies) -> str:
     """Return how noise differs between tasks, or why it is taken as equal, as text."""
-    sds = noise_sds(hierarchies)
-    if sds is not None:
+    sds, reason = noise_sds(hierarchies), _EQUAL_NOISE.get(hierarchies.equal_noise_because)
+    if sds is None:
         return (
-            f"Noise differs between tasks: in 90 % of them its sd is from {sds[0]:.3g} to {sds[1]:.3g}. Rows of a task "
-            "with less noise weigh more."
+            ""
+            if reason is None
+            else f"Noise is taken as equal in all tasks, although it looks unequal: {reason}"
         )
-    reason = _EQUAL_NOISE.get(hierarchies.equal_noise_because)
-    return (
-        "" if reason is None else f"Noise is taken as equal in all tasks, although it looks unequal: {reason}"
+    rows = (
+        "Rows of a task with less noise weigh more."
+        if reason is None
+        else f"No task counts as less noisy than the median one: {reason}"
     )
+    return f"Noise differs between tasks: in 90 % of them its sd is from {sds[0]:.3g} to {sds[1]:.3g}. {rows}"
 
 
 _EQUAL_NOISE = {

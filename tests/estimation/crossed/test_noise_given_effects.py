@@ -15,13 +15,16 @@ from hieropo.estimation.crossed.noise_given_effects import (
     Findings,
     NoiseGivenEffects,
     _evidence,
+    _fine,
     _finer,
-    _repeated,
+    learn_noise_at_least_usual,
     learn_noise_given_effects,
 )
+from hieropo.estimation.crossed.shapes import Shapes
 from hieropo.estimation.crossed.task_likelihoods import spread_likelihoods, unit_likelihoods
-from hieropo.estimation.crossed.task_noise import NoiseLaw
+from hieropo.estimation.crossed.task_noise import NoiseLaw, constant_tasks, residuals_tell_noise
 from hieropo.features.maps import per_action
+from hieropo.learners.population import noise_of_tasks
 from hieropo.model.crossed.steps import ObservedUnits
 from hieropo.moments.statistics import Moments
 from hieropo.moments.units import UnitAccumulator
@@ -80,9 +83,15 @@ def log(
         errors *= (10.0 ** rng.uniform(-0.5, 0.5, tasks))[task]
     elif noise == "t3":
         errors = rng.standard_t(3, task.size) / np.sqrt(3)
-    elif noise == "amounts":
-        return Log(task, action, x, np.exp(1.5 * np.einsum("np,np->n", phi, theta[task, action]) + errors))
-    return Log(task, action, x, np.einsum("np,np->n", phi, theta[task, action]) + errors)
+    mean = np.einsum("np,np->n", phi, theta[task, action])
+    if noise == "amounts":
+        return Log(task, action, x, np.exp(1.5 * mean + errors))
+    if noise == "counts":
+        return Log(task, action, x, rng.poisson(np.exp(mean)).astype(np.float64))
+    if noise == "revenues":
+        sold = rng.random(task.size) < 0.05
+        return Log(task, action, x, np.where(sold, np.exp(1.5 * mean + errors), 0.0))
+    return Log(task, action, x, mean + errors)
 
 
 def findings(moments: Moments) -> Findings:
@@ -127,16 +136,16 @@ def test_likelihoods_of_units_are_those_of_dense_gaussians() -> None:
         np.testing.assert_allclose(values[:, u] - values[0, u], np.array(expected) - expected[0], atol=1e-8)
 
 
-def test_evidence_and_precisions_are_integrals_of_dense_gaussians() -> None:
+@pytest.mark.parametrize("at", [noise_given_effects._LOGS, noise_given_effects._WIDE], ids=["usual", "wide"])
+def test_evidence_and_precisions_are_integrals_of_dense_gaussians(at: Array) -> None:
     rows, covs, mu = small()
     moments, noise, spread, d0, sigma2 = rows.moments(), 0.7, 0.6, 5.0, 0.9
     noise_var = np.full(ACTIONS, noise)
     law = NoiseLaw(5.0, np.ones(1), np.array([d0]), np.array([sigma2]), np.ones(ACTIONS))
-    of_log = NoiseGivenEffects(law, covs, mu, spread, noise_var).on(moments)
+    of_log = NoiseGivenEffects(law, covs, mu, spread, noise_var, at).on(moments)
     units = ObservedUnits.of(moments, noise_var)
-    at = noise_given_effects._LOGS
     curves = spread_likelihoods(units, covs, mu, np.array([spread]), np.exp(at), np.full(3, 7.0))
-    values, best = _evidence(_finer(curves), np.array([d0]))
+    values, best = _evidence(_finer(curves, at), np.array([d0]), _fine(at))
     precision = np.linspace(1e-3, 40.0, 8_001)
     prior = gamma(d0 / 2, scale=2 / d0)
     totals = np.zeros(at.size)
@@ -159,7 +168,7 @@ def test_evidence_and_precisions_are_integrals_of_dense_gaussians() -> None:
             density = prior.pdf(precision * noise * np.exp(log_variance)) * noise * np.exp(log_variance)
             integral = np.trapezoid(np.exp(np.array(known) - at_one) * density, precision)
             totals[k] += np.log(integral) + zero
-    place = int(np.argmin(np.abs(at - noise_given_effects._FINE[best[0, 0]])))
+    place = int(np.argmin(np.abs(at - _fine(at)[best[0, 0]])))
     assert values[0, 0] >= totals.max() - 0.02
     assert values[0, 0] == pytest.approx(totals[place], abs=0.1)
 
@@ -206,19 +215,61 @@ def test_a_unit_of_rewards_and_the_order_of_tasks_change_nothing() -> None:
 
 def test_rows_that_repeat_their_action_tell_the_noise_by_their_residuals() -> None:
     moments = log(0, tasks=10, size=100).moments()
-    assert _repeated(moments) > noise_given_effects._REPEATED
+    assert residuals_tell_noise(moments)
     assert findings(moments) == Findings(None, "", 0.0)
+
+
+def gain(rows: Log) -> tuple[HierOPO, float, float]:
+    """Return the default learner of a log, and the interval of its gain."""
+    roles = {
+        "task": "task",
+        "action": "action",
+        "reward": "reward",
+        "context": [f"x{j}" for j in range(COLUMNS)],
+    }
+    learner = HierOPO(logging="random").fit(rows.table(), **roles)
+    difference = learner.evaluate(rows.table(), propensities="none").model.difference
+    return learner, difference.low, difference.high
 
 
 def test_a_log_without_effects_whose_tasks_differ_in_noise_claims_no_gain() -> None:
     for seed in range(2):
-        rows = log(seed, "odd", effect=0.0)
-        roles = {
-            "task": "task",
-            "action": "action",
-            "reward": "reward",
-            "context": [f"x{j}" for j in range(COLUMNS)],
-        }
-        learner = HierOPO(logging="random").fit(rows.table(), **roles)
-        gain = learner.evaluate(rows.table(), propensities="none").model.difference
-        assert gain.low <= 0.0 <= gain.high
+        _, low, high = gain(log(seed, "odd", effect=0.0))
+        assert low <= 0.0 <= high
+
+
+@pytest.mark.parametrize("noise", ["counts", "revenues"])
+def test_counts_and_revenues_without_effects_claim_no_gain(noise: str) -> None:
+    for seed in range(2):
+        learner, low, high = gain(log(seed, noise, effect=0.0))
+        assert low <= 0.0 <= high
+        assert learner.hierarchy_.no_effect > 0.1
+
+
+@pytest.mark.parametrize("noise", ["counts", "revenues"])
+def test_no_task_counts_as_quieter_than_the_median_one_where_a_rule_doubts_it(noise: str) -> None:
+    rows = log(1, noise)
+    moments = rows.moments()
+    one = integrate_crossed(moments, Shapes.equal(moments), equal_noise=True)
+    law = learn_noise_at_least_usual(moments, *_sds(one))
+    assert law is not None
+    of_log = law.on(moments)
+    precision = of_log.precisions(one.central()).precision
+    free = of_log._replace(at_least_usual=False).precisions(one.central()).precision
+    varying = ~constant_tasks(moments)
+    usual = np.median(free[varying])  # all tasks have as many rows
+    np.testing.assert_allclose(precision, np.minimum(free, usual), rtol=0.3)
+    assert precision.max() == pytest.approx(precision[varying].max())
+    assert (precision == precision.max()).sum() >= varying.sum() / 2
+    assert precision.min() < 0.1 * precision.max()
+
+
+def test_counts_keep_their_noise_and_revenues_equal_noise() -> None:
+    counts = integrate_crossed(log(1, "counts").moments())
+    assert counts.task_noise is not None
+    assert counts.equal_noise_because in {"mean", "rows"}
+    assert "No task counts as less noisy than the median one" in noise_of_tasks(counts)
+    revenues = integrate_crossed(log(1, "revenues").moments())
+    assert revenues.task_noise is None
+    assert revenues.equal_noise_because == "constant"
+    assert noise_of_tasks(revenues).startswith("Noise is taken as equal in all tasks")

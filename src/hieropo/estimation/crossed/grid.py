@@ -59,7 +59,7 @@ _SWEEPS = 2  # over the standard deviations of groups, each at its mode given th
 _CERTAIN = 1e-12  # weight of m = 0 in a part of the tasks, below which more tasks are not asked for it
 _SPAN = 1.3  # largest m over smallest, up to which the evidence between nodes is a polynomial of m
 _POLYNOMIAL = 6  # coefficients of that polynomial
-_CURVE_NODES = 13  # of m, which cost nothing there
+_CURVE_NODES = 13  # of m, which cost nothing there, and of l where it is the only one
 _MARGIN = 0.5  # share of its span by which a window of a similar log is wider at each end
 _ENDS = 0.02  # density at an end of such a window, which as a uniform one would be 1, up to which it is wide enough
 _FALLEN = 0.1  # the same, in units of the largest density above 0: 0 may have nearly all weight
@@ -256,6 +256,20 @@ def _mean(values: Array, weights: Array) -> float:
     return float(weights @ values / weights.sum())
 
 
+def level_without_effects(moments: AnyMoments, shapes: Shapes) -> tuple[float, float]:
+    """Return the posterior means of l and s^2 where actions have no effect, a = m = 0."""
+    search = _Search.of(moments, shapes, Groups((), np.zeros(0), np.zeros(0)))
+    none, window = Axis(np.zeros(1), np.zeros(1)), Window(nodes=_CURVE_NODES)
+    for _ in range(_ROUNDS):
+        axes = none, window.axis(zero=False), none, none
+        weights, squares = (part.ravel() for part in search.weights(axes))
+        closer = window.closer(weights)
+        if closer == window:
+            break
+        window = closer
+    return float(weights @ axes[1].nodes), float(weights @ squares) / max(search.dof - 2, 1.0)
+
+
 class _WayUp(NamedTuple):
     """The messages of tasks for each (m, l); the last of units, and of tasks, are kept.
 
@@ -346,7 +360,7 @@ class _Search(NamedTuple):
             if curve is not None and windows[2].nodes < _CURVE_NODES:
                 windows = windows[0], windows[1], replace(windows[2], nodes=_CURVE_NODES), windows[3]
                 continue
-            weights, squares = self._weights(axes, curve)
+            weights, squares = self.weights(axes, curve)
             if float(weights[:, :, 0].sum()) < _CERTAIN:
                 self = self._replace(varied=True)  # noqa: PLW0642
             shares = _marginals(weights)
@@ -397,7 +411,7 @@ class _Search(NamedTuple):
 
         return at
 
-    def _weights(self, axes: Axes, curve: "_Curve | None" = None) -> tuple[Array, Array]:
+    def weights(self, axes: Axes, curve: "_Curve | None" = None) -> tuple[Array, Array]:
         """Posterior weights of the nodes (a, l, m, m_1), which add to 1, and the square of the rewards at each."""
         log_weight, squares = self.log_weights(axes, curve)
         weights = np.exp(log_weight - log_weight.max())

@@ -26,7 +26,11 @@ from hieropo.estimation.crossed.kinds import (
     warn_of_unused,
 )
 from hieropo.estimation.crossed.mixture import CrossedHierarchies, SpreadsSetting
-from hieropo.estimation.crossed.noise_given_effects import learn_noise_given_effects
+from hieropo.estimation.crossed.no_effect import with_no_effect
+from hieropo.estimation.crossed.noise_given_effects import (
+    learn_noise_at_least_usual,
+    learn_noise_given_effects,
+)
 from hieropo.estimation.crossed.shapes import (
     Pattern,
     Shapes,
@@ -37,7 +41,7 @@ from hieropo.estimation.crossed.shapes import (
 )
 from hieropo.estimation.crossed.short_logs import refuse_too_few, warn_of_few
 from hieropo.estimation.crossed.spreads import SCALES, MixedSpreads, mixed_spreads
-from hieropo.estimation.crossed.task_noise import learn_task_noise
+from hieropo.estimation.crossed.task_noise import ODDS, EqualBecause, NoiseOfLog, learn_task_noise
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.crossed.in_shards import check_in_shards
 from hieropo.model.crossed.posterior import check_crossed
@@ -46,6 +50,7 @@ from hieropo.model.hierarchy import Grouping
 from hieropo.model.in_shards import refuse_groups
 from hieropo.model.metadata import Metadata
 from hieropo.moments.in_shards import AnyMoments, MomentsInShards
+from hieropo.moments.statistics import Moments
 
 _SMALLEST = 1e-5  # weight of a node that is kept
 _SHAPE_UNITS = 4_000  # units that relative sizes are learned from
@@ -85,7 +90,9 @@ def integrate_crossed(
         "auto" looks for kinds of tasks; a number says how many there are.
     equal_noise : bool
         True takes the noise of all tasks as equal, as for moments in shards. Default: where the log asks for it, it
-        differs between tasks (:mod:`task_noise`), and all else is learned from rows of these precisions.
+        differs between tasks (:mod:`task_noise`), and all else is learned from rows of these precisions. With constant
+        rewards in many tasks noise is equal in the posterior, and P(no effect) is the mean of that of equal noise and
+        of that of noise that no task has less than usual: neither tells how noisy a task of zeros is.
 
     Raises
     ------
@@ -106,6 +113,54 @@ def integrate_crossed(
 
     log_moments = moments
     moments, pattern = _with_metadata(moments, metadata)
+    _check(moments, shapes, levels, metadata)
+    if equal_noise or isinstance(log_moments, MomentsInShards):
+        return mixed(moments, learned(moments, pattern))
+    noise = learn_task_noise(log_moments)
+    of_log, because = None if noise.law is None else noise.law.on(log_moments), noise.because
+    if of_log is None:
+        one = learned(moments, pattern)
+        if not levels and metadata is None:
+            of_log, because = _noise_given_effects(log_moments, one, because, similar)
+        if of_log is None:
+            return replace(mixed(moments, one), equal_noise_because=because)
+    if of_log.at_least_usual:
+        doubted = _of_doubted_noise(of_log, because, shapes, task_kinds, similar)
+        return doubted if because != "constant" else _of_both(log_moments, mixed(moments, one), doubted)
+    moments, pattern = _with_metadata(of_log.for_learning(), metadata)
+    hierarchies = mixed(moments, learned(moments, pattern))
+    return replace(hierarchies, task_noise=of_log.precisions(hierarchies.central()))
+
+
+def _of_doubted_noise(
+    of_log: NoiseOfLog,
+    because: EqualBecause,
+    shapes: Shapes | None,
+    task_kinds: TaskKindsSetting,
+    similar: CrossedHierarchies | None,
+) -> CrossedHierarchies:
+    """Learn from rows whose noise a rule doubts: sizes of columns, noise of actions and spreads of tasks are equal.
+
+    Rewards are far from normal there, so that evidence for any of these is too certain.
+    """
+    moments = of_log.for_learning()
+    equal = Shapes.equal(moments) if shapes is None else shapes
+    one = _integrated(moments, Pattern.of(moments.unit_dim), equal, (), None, similar)
+    hierarchies = _with_mixtures(moments, one, "one", task_kinds)
+    noise = of_log.precisions(hierarchies.central())
+    return replace(hierarchies, task_noise=noise, equal_noise_because=because)
+
+
+def _of_both(moments: Moments, equal: CrossedHierarchies, doubted: CrossedHierarchies) -> CrossedHierarchies:
+    """Return the hierarchies of equal noise, with the mean of both probabilities of no effect."""
+    least = (equal.no_effect + doubted.no_effect) / 2
+    return replace(with_no_effect(moments, equal, least), equal_noise_because=doubted.equal_noise_because)
+
+
+def _check(
+    moments: AnyMoments, shapes: Shapes | None, levels: tuple[Grouping, ...], metadata: Metadata | None
+) -> None:
+    """Raise for moments of which no hierarchy can be learned, and warn of those of which hardly one can."""
     p = moments.unit_dim
     zero, ratio = np.zeros((p, p)), np.ones(moments.n_actions) if shapes is None else shapes.noise_ratio
     flat = CrossedHierarchy(zero, zero, zero, ratio)
@@ -116,22 +171,26 @@ def integrate_crossed(
         check_crossed(moments, flat)
     refuse_too_few(moments)
     warn_of_few(moments)
-    if equal_noise or isinstance(log_moments, MomentsInShards):
-        return mixed(moments, learned(moments, pattern))
-    noise = learn_task_noise(log_moments)
-    of_log = None if noise.law is None else noise.law.on(log_moments)
-    because = noise.because
-    if of_log is None:
-        one = learned(moments, pattern)
-        if because != "constant" and not levels and metadata is None:
-            given_effects = learn_noise_given_effects(log_moments, one.shapes, *_sds(one))
-            because = given_effects.because or because
-            of_log = None if given_effects.noise is None else given_effects.noise.on(log_moments)
-        if of_log is None:
-            return replace(mixed(moments, one), equal_noise_because=because)
-    moments, pattern = _with_metadata(of_log.for_learning(), metadata)
-    hierarchies = mixed(moments, learned(moments, pattern))
-    return replace(hierarchies, task_noise=of_log.precisions(hierarchies.central()))
+
+
+def _noise_given_effects(
+    moments: Moments, one: CrossedHierarchies, because: EqualBecause, similar: CrossedHierarchies | None
+) -> tuple[NoiseOfLog | None, EqualBecause]:
+    """Return the noise of tasks that the likelihood of all rows tells, and the rule that doubts it.
+
+    ``because`` is the rule by which residuals do not tell it. That of extreme rewards does not count where all rows
+    tell it. Without contexts a rule keeps noise equal: few rows that repeat an action hardly tell it from interactions.
+    """
+    contexts = moments.unit_dim > 1
+    if because == "constant" and not contexts:
+        return None, because
+    given = learn_noise_given_effects(moments, one.shapes, *_sds(one))
+    doubted: EqualBecause = given.because or ("" if because == "rows" else because)
+    found = given.noise
+    if doubted and contexts and given.log_odds > ODDS:
+        plain = _integrated(moments, Pattern.of(moments.unit_dim), Shapes.equal(moments), (), None, similar)
+        found = learn_noise_at_least_usual(moments, *_sds(plain))
+    return None if found is None else found.on(moments), doubted or because
 
 
 def _integrated(

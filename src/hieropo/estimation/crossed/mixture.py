@@ -103,7 +103,8 @@ class CrossedHierarchies(CrossedPrior):
     task_noise : TaskNoise, optional
         Precisions of the rows of each task, where noise differs between tasks.
     equal_noise_because : {"", "constant", "mean", "rows"}
-        The rule that keeps noise equal although the evidence is for unequal noise; as :class:`Findings` has it.
+        The rule that keeps noise equal although the evidence is for unequal noise; as :class:`Findings` has it. With
+        ``task_noise``, the rule by which no task counts as less noisy than the median one.
 
     Raises
     ------

@@ -25,6 +25,10 @@ Noise is equal unless the log of the ratio of this evidence to that of equal noi
   amounts: 25 points of value were lost);
 - few rows are in units whose rewards are all equal: a unit of zeros is not one without noise.
 
+With contexts, and few rows that repeat an action in a task, the last two rules are also those of the means and
+variances of all rewards of tasks, and of tasks whose rewards are all equal. :mod:`noise_given_effects` says how noise
+is learned there.
+
 Sources: Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004.
 """
 
@@ -33,6 +37,7 @@ from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import gammaincinv, gammaln, logsumexp
 
 from hieropo._utils.arrays import Array, Codes
@@ -56,6 +61,9 @@ _CHANCE = (
     11.8  # of the same times the number of tasks or units: chi^2 of 2 degrees of freedom passes it in .3 %
 )
 CONSTANT = 0.05  # share of rows in units without spread
+_REPEATED = (
+    1 / 3
+)  # share of the rows that are residual degrees of freedom, above which residuals tell the noise
 _NONE = 1e-12  # residual squares that are none, as a share of the squares
 _LEAST = 1e-6  # variance of a unit, as a share of that of all, below which none is taken
 _PIECE = 4096  # units that are solved at once
@@ -178,9 +186,10 @@ def learn_task_noise(moments: Moments) -> Findings:
     by_task = NoiseLaw.of(residuals, group, tasks.size, K)
     if by_task.log_odds < ODDS:
         return equal._replace(log_odds=by_task.log_odds)
-    if residuals.constant > CONSTANT:
+    few = moments.unit_dim > 1 and not residuals_tell_noise(moments)
+    if residuals.constant > CONSTANT or (few and constant_share(part) > CONSTANT):
         return Findings(None, "constant", by_task.log_odds)
-    if _depends_on_mean(residuals, group, by_task.ratio):
+    if _depends_on_mean(residuals, group, by_task.ratio) or (few and _spread_depends_on_mean(part)):
         return Findings(None, "mean", by_task.log_odds)
     units = np.arange(residuals.task.size)
     if NoiseLaw.of(residuals, units, units.size, K).log_odds >= by_task.log_odds:
@@ -268,6 +277,9 @@ class NoiseOfLog(NamedTuple):
         Of all units.
     degrees, squares : (m,) array
         F_s and Q_s.
+    at_least_usual : bool
+        True where no task counts as less noisy than the median one: precisions are at most their median over the rows
+        of tasks whose rewards vary.
     """
 
     law: NoiseLaw
@@ -275,6 +287,7 @@ class NoiseOfLog(NamedTuple):
     residuals: Residuals
     degrees: Array
     squares: Array
+    at_least_usual: bool = False
 
     def for_learning(self) -> Moments:
         """Return the moments that a hierarchy is learned from: rows of precision 1 / E[t_s | log].
@@ -287,7 +300,7 @@ class NoiseOfLog(NamedTuple):
             all_degrees = degrees + self.degrees
             left = np.maximum(all_degrees - 2.0, _LEFT * all_degrees)
             expected += weight * (degrees * variance + self.squares) / left
-        precision = common / expected
+        precision = self._limited(common / expected)
         weighted = TaskNoise.of_log(moments, precision, 0.0).weighted(moments)
         task, action, column = (
             self.residuals.task,
@@ -317,9 +330,20 @@ class NoiseOfLog(NamedTuple):
             quantiles = gammaincinv(shape[:, None], (place + 1) / 2)
             for k in range(_QUANTILES):
                 target += weight * mass[k] / 2 * shrinkage.at(quantiles[at, k] * scale)[0]
-        precision = shrinkage.solved(target, mean)
+        precision = self._limited(shrinkage.solved(target, mean))
         degrees = float(1.0 / (law.weights @ (1.0 / law.degrees)))
         return TaskNoise.of_log(self.moments, precision, degrees)
+
+    def _limited(self, precision: Array) -> Array:
+        """Return precisions (m,), at most the usual one where ``at_least_usual``."""
+        if not self.at_least_usual:
+            return precision
+        rows, varies = self.moments.rows.sum(axis=1), ~constant_tasks(self.moments)
+        rows = np.where(varies, rows, 0.0) if varies.any() else rows
+        order = np.argsort(precision, kind="stable")
+        below = np.cumsum(rows[order])
+        usual = float(precision[order[np.searchsorted(below, below[-1] / 2)]])
+        return np.asarray(np.minimum(precision, usual))
 
 
 class _Shrinkage(NamedTuple):
@@ -365,6 +389,32 @@ class _Shrinkage(NamedTuple):
             if np.abs(step).max(initial=0.0) < 1e-12:
                 break
         return precision
+
+
+def residuals_tell_noise(moments: Moments) -> bool:
+    """Return True if enough rows are residual degrees of freedom of units of full rank."""
+    rows = moments.unit_rows
+    return float(np.maximum(rows - moments.unit_dim, 0.0).sum()) > _REPEATED * max(float(rows.sum()), 1.0)
+
+
+def constant_share(moments: Moments) -> float:
+    """Return the share of the rows that are in tasks of several rows whose rewards are all equal."""
+    rows = moments.rows.sum(axis=1)
+    return float(rows[constant_tasks(moments) & (rows > 1.0)].sum() / rows.sum())
+
+
+def constant_tasks(moments: Moments) -> NDArray[np.bool_]:
+    """Return True (m,) for tasks whose rewards are all equal, or that have no rows."""
+    weight, total, square = totals_of_tasks(moments)
+    spread = square - total**2 / np.where(weight > 0, weight, 1.0)
+    return np.asarray(spread <= _NONE * square)
+
+
+def totals_of_tasks(moments: Moments) -> tuple[Array, Array, Array]:
+    """Return sums (m,) of weights, rewards and squares of rewards."""
+    p = moments.unit_dim
+    sums = moments.unit_sums.reshape(len(moments), moments.n_actions, -1).sum(axis=1)
+    return sums[:, -1], sums[:, packed_size(p + 2) - 2], sums[:, packed_size(p + 1) - 1]
 
 
 def _sums(codes: Codes, values: Array, n: int) -> Array:
@@ -461,6 +511,14 @@ def _depends_on_mean(residuals: Residuals, group: Codes, ratio: Array) -> bool:
     within = residuals.mean - of_task[group]
     of_units = squares / residuals.degrees / np.maximum(variance[group], np.finfo(np.float64).tiny)
     return related(of_task[some], variance[some]) or related(within[units], of_units[units])
+
+
+def _spread_depends_on_mean(moments: Moments) -> bool:
+    """Return True if the variances of the rewards of tasks about their means depend on these means."""
+    weight, total, square = totals_of_tasks(moments)
+    some = ~constant_tasks(moments)
+    mean = total[some] / weight[some]
+    return related(mean, square[some] / weight[some] - mean**2)
 
 
 def related(mean: Array, variance: Array) -> bool:
