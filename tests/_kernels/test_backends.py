@@ -15,6 +15,7 @@ from hieropo._kernels import cells as kernels_cells
 from hieropo._kernels import choice as kernels_choice
 from hieropo._kernels import ids as kernels_ids
 from hieropo._kernels import partition_buffers as compiled_buffers
+from hieropo._kernels import periods as kernels_periods
 from hieropo._kernels import propagation as kernels_propagation
 from hieropo._kernels import ratings as kernels_ratings
 from hieropo._kernels import rows as kernels_rows
@@ -23,6 +24,7 @@ from hieropo._kernels.circulant import BLOCK, KINDS, CirculantLayout
 from hieropo._kernels.reference import cells as reference_cells
 from hieropo._kernels.reference import choice as reference_choice
 from hieropo._kernels.reference import ids as reference_ids
+from hieropo._kernels.reference import periods as reference_periods
 from hieropo._kernels.reference import propagation as reference_propagation
 from hieropo._kernels.reference import ratings as reference_ratings
 from hieropo._kernels.reference import rows as reference_rows
@@ -43,6 +45,7 @@ EVERY = {
     "cells": (backend.cells, kernels_cells, reference_cells),
     "ids": (backend.ids, kernels_ids, reference_ids),
     "steps": (backend.steps, compiled_steps, reference_steps),
+    "periods": (backend.periods, kernels_periods, reference_periods),
     "choice": (backend.choice, kernels_choice, reference_choice),
     "propagation": (backend.propagation, kernels_propagation, reference_propagation),
     "ratings": (backend.ratings, kernels_ratings, reference_ratings),
@@ -95,6 +98,39 @@ def test_another_backend_is_refused_by_name(monkeypatch) -> None:
     monkeypatch.setenv("HIEROPO_BACKEND", "fast")
     with pytest.raises(InputError, match=r"HIEROPO_BACKEND is 'fast'.*'reference'.*'compiled'"):
         backend.rows(1)
+
+
+# The filter over periods
+
+
+@pytest.mark.parametrize("p", [1, 2, 5])
+@pytest.mark.parametrize("columns", ["level", "levels", "features"])
+def test_filters_over_periods_agree(p: int, columns: str) -> None:
+    rng = np.random.default_rng(p)
+    m, K, T = 7, 3, 4
+    z = rng.standard_normal((m * K, T, 3, p + 2))
+    z[..., p + 1] = 1.0
+    sums = pack(z.swapaxes(2, 3) @ z)
+    sums[::4, 1] = 0.0
+    width, first, by_period = {"level": (1, p + 1, 0), "levels": (1, p + 1, 1), "features": (p, 0, 1)}[
+        columns
+    ]
+    C = width * (T if by_period else 1)
+    root = np.triu(rng.standard_normal((p, p)))
+    for order, roots in ((np.arange(T), root), (np.arange(T)[::-1].copy(), root), (np.arange(T), 0.0 * root)):
+        found = []
+        for loops in (kernels_periods, reference_periods):
+            out = (
+                np.zeros((m * K, p, p)) + np.eye(p), np.zeros((m * K, p, 1 + C)),
+                np.zeros((m * K, 1 + C, 1 + C)), np.zeros(m * K),
+            )  # fmt: skip
+            loops.filter_units(
+                sums, 1.0 + rng.integers(1, 2, (K, T)).astype(float), order, np.array([0.3, 0.0, 1.0, 0.5]), roots,
+                np.array([width, first, by_period]), *out,
+            )  # fmt: skip
+            found.append(out)
+        for one, two in zip(*found, strict=True):
+            near(one, two)
 
 
 # The steps

@@ -8,9 +8,18 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from hieropo import HierOPO, HieropoWarning, InputError, LogMoments, load_learner
+from hieropo import (
+    ArtifactError,
+    HierOPO,
+    HieropoWarning,
+    InputError,
+    LogMoments,
+    MismatchError,
+    load_learner,
+)
 from hieropo.cli import main
 from hieropo.estimation.crossed import action_walks, drift
+from hieropo.estimation.crossed.walking import RateError, WalkErrors, WalkingHierarchies
 from hieropo.model.attribution import attribution, without_tasks
 from hieropo.storage import verify_policy
 
@@ -203,6 +212,75 @@ def test_a_policy_on_disk_keeps_its_drift(fitted: HierOPO, tmp_path: Path) -> No
         loaded.partial_fit(a_log(1, rows=10))
     assert loaded.moments_.n_rows == before + 250
     assert loaded.drift_ == fitted.drift_
+
+
+def test_the_error_of_the_rate_is_one_of_all_tasks(fitted: HierOPO) -> None:
+    """It adds to covariances within and between tasks, and so to sums over tasks, as its definition says."""
+    drift, error = fitted.drift_, fitted.hierarchy_.rate_error
+    assert drift is not None
+    assert sum(rate.weight for rate in drift.rates) == pytest.approx(1.0)
+    assert sum(rate.weight * rate.kappa for rate in drift.rates) == pytest.approx(drift.kappa)
+    roots, still = error.of(fitted.moments_.keys), fitted.posterior_.still
+    assert roots.shape == (25, 3, len(drift.rates))
+    assert np.abs(roots).max() > 0.01
+    np.testing.assert_allclose(
+        fitted.posterior_.task(3).cov, still.task(3).cov + roots[3] @ roots[3].T, rtol=1e-9
+    )
+    np.testing.assert_allclose(fitted.posterior_.task(3).mean, still.task(3).mean, rtol=1e-12)
+    np.testing.assert_allclose(
+        fitted.policy_.table.covs[..., 0],
+        still.table().covs[..., 0] + np.square(roots).sum(axis=2),
+        rtol=1e-9,
+    )
+    np.testing.assert_allclose(fitted.posterior_.new_task().cov, still.new_task().cov, rtol=1e-9)
+    vectors = np.random.default_rng(0).standard_normal((2, 25, 3))
+    parts = zip(fitted.posterior_.parts(), still.parts(), strict=True)
+    part, inner = next(parts)
+    common = np.einsum("jsd,sdx->jx", vectors, roots)
+    np.testing.assert_allclose(part.total(vectors)[1], inner.total(vectors)[1] + common @ common.T, rtol=1e-9)
+    mean, within, shared = part.along(vectors.swapaxes(0, 1), slice(0, 25))
+    of_tasks = within + np.einsum("sjx,slx->sjl", shared, shared)
+    np.testing.assert_allclose(of_tasks.sum(axis=0).shape, (2, 2))
+    means, covs = part.joint(np.arange(25))
+    np.testing.assert_allclose(
+        of_tasks, np.einsum("jsd,sde,lse->sjl", vectors, covs, vectors), rtol=1e-7, atol=1e-12
+    )
+    np.testing.assert_allclose(mean, np.einsum("jsd,sd->sj", vectors, means), rtol=1e-9, atol=1e-12)
+    across = part.across(3, vectors[:, 3], vectors.swapaxes(0, 1), slice(0, 25))
+    before = inner.across(3, vectors[:, 3], vectors.swapaxes(0, 1), slice(0, 25))
+    both = np.einsum("jd,dx,sex,lse->jsl", vectors[:, 3], roots[3], roots, vectors)
+    np.testing.assert_allclose(across, before + both, rtol=1e-9, atol=1e-12)
+
+
+def test_a_policy_on_disk_keeps_the_error_of_the_rate(fitted: HierOPO, tmp_path: Path) -> None:
+    saved = fitted.save(tmp_path / "policy")
+    verify_policy(saved)
+    loaded = load_learner(saved)
+    before = fitted.hierarchy_.rate_error
+    np.testing.assert_array_equal(loaded.hierarchy_.rate_error.root, before.root)
+    np.testing.assert_array_equal(loaded.posterior_.table().covs, fitted.posterior_.table().covs)
+    more = a_log(1, rows=10, tasks=30)
+    renamed = pa.array(["d" if offer == "a" else offer for offer in more["offer"].to_pylist()])
+    with pytest.warns(HieropoWarning, match="coefficients of this policy drift"):
+        loaded.partial_fit(more.set_column(1, "offer", renamed))
+    keys = loaded.moments_.keys
+    roots = loaded.hierarchy_.rate_error.of(keys)
+    assert roots.shape == (30, 4, len(fitted.drift_.rates))
+    old = keys.require(fitted.moments_.keys.values)
+    np.testing.assert_array_equal(roots[old][:, :3], before.root)
+    assert not roots[:, 3].any()
+    assert not np.delete(roots, old, axis=0).any()
+    (saved / "drift.arrow").write_bytes(b"torn")
+    with pytest.raises(ArtifactError):
+        load_learner(saved)
+
+
+def test_errors_of_other_shapes_are_refused(fitted: HierOPO) -> None:
+    still, root = fitted.hierarchy_.still, np.zeros((25, 6, 2))
+    with pytest.raises(MismatchError, match=r"one \(K p, D\) array is needed for each of the 25 tasks"):
+        RateError(fitted.moments_.keys, root[:3])
+    with pytest.raises(MismatchError, match="Both must come from one feature map"):
+        WalkingHierarchies.of(still, WalkErrors(np.zeros((3, 3)), RateError(fitted.moments_.keys, root)))
 
 
 def visits(*, mixed: bool = False, tasks: int = 30, move: float = 0.0) -> pa.Table:

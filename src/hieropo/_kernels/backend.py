@@ -25,6 +25,7 @@ _CELLS = 2**16  # rows of a batch
 _IDS = 2**16  # rows, or texts, of a batch
 _STEPS = 2**15  # doubles of the packed sums of all nodes of a level: an estimation takes hundreds of steps
 _PROPAGATION = 2**13  # doubles of the information of all tasks: a fit takes hundreds of rounds
+_PERIODS = 2**18  # doubles of the sums of units by period
 _CHOICE = 2**15  # doubles of the covariances of a policy, times the features of a candidate
 _RATINGS = 2**20  # sums of products
 
@@ -110,6 +111,11 @@ def crossed(doubles: int) -> ModuleType:
 def propagation(doubles: int) -> ModuleType:
     """Return the module of rounds of expectation propagation, for so many doubles of the information of all tasks."""
     return _module(doubles, _PROPAGATION, "propagation", "propagation")
+
+
+def periods(doubles: int) -> ModuleType:
+    """Return the module that filters units over periods; ``doubles`` is the size of their sums."""
+    return _module(doubles, _PERIODS, "periods", "periods")
 
 
 def choice(doubles: int) -> ModuleType:

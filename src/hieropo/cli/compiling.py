@@ -18,6 +18,7 @@ from hieropo.model.posterior import condition
 from hieropo.model.table import PosteriorTable
 from hieropo.moments.accumulation import Accumulator, Work
 from hieropo.moments.column_pass import Column, ColumnPass, PartitionBuffers, clean_rows
+from hieropo.moments.periods import PeriodSums, UnitFactors
 from hieropo.moments.row_sketch import RowSketcher
 from hieropo.moments.statistics import Moments
 from hieropo.moments.units import UnitAccumulator
@@ -107,6 +108,12 @@ def _propagation() -> None:
     propagate(TaskTerms(information, score, np.zeros((2, _N))), np.full(2, 0.5), np.ones(2))
 
 
+def _periods() -> None:
+    sums = np.zeros((2, 2, 3, 6))
+    periods = PeriodSums(sums, np.arange(3.0), 3.0, 1)
+    UnitFactors.at_start(periods, np.ones((2, 3)), np.eye(1))
+
+
 def _choices() -> None:
     n, d, keys = 3, 2, Keys(np.arange(2))
     one, apart = (
@@ -146,6 +153,7 @@ _PARTS: dict[str, Callable[[], None]] = {
     "steps": _steps,
     "steps of the crossed prior": _crossed,
     "expectation propagation": _propagation,
+    "periods": _periods,
     "choices": _choices,
     "factors": _ratings,
 }

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from hieropo._utils.arrays import Array
 from hieropo._utils.progress import say
 from hieropo.errors import warn
 from hieropo.estimation.conditioning import condition_learned
@@ -12,7 +11,7 @@ from hieropo.estimation.crossed.drift import Constant, Drift, Still, learn_drift
 from hieropo.estimation.crossed.mixture import CrossedHierarchies
 from hieropo.estimation.crossed.shapes import Shapes
 from hieropo.estimation.crossed.two_part import TwoPartHierarchies
-from hieropo.estimation.crossed.walking import WalkingHierarchies, with_actions
+from hieropo.estimation.crossed.walking import WalkErrors, WalkingHierarchies
 from hieropo.estimation.learning import Learning, Settings
 from hieropo.estimation.sites import SiteRule
 from hieropo.features.maps import FeatureMap, action_positions
@@ -58,7 +57,7 @@ def followed(
         Returns the fit to other moments, with relative sizes of coefficients where these are known.
     """
     if reads.drift is not None:
-        return Followed(with_error(learned, moments, reads.action_error), moments, reads.drift, "")
+        return Followed(with_errors(learned, moments, reads.walk_errors), moments, reads.drift, "")
     still_because = _still_because(roles, learned, settings, reads, sites)
     if still_because or reads.periods is None:
         return Followed(learned, moments, None, still_because)
@@ -72,31 +71,28 @@ def followed(
         return Followed(learned, moments, drift, "")
     if any(drift.in_common):
         warn(in_common_note(drift))
-    at_end = constant.at_end(moments, periods, drift, actions)
-    error = None if actions is None else constant.noise * actions.error
+    at_end, errors = constant.at_end(moments, periods, drift, actions)
     hierarchy: Any = (
         learned.hierarchy
     )  # W is proportional to M, and so is the covariance of interactions at the end
     ended = learn(at_end, hierarchy.shapes if moments.unit_dim > 1 else None)
-    return Followed(with_error(ended, at_end, error), at_end, drift, "")
+    return Followed(with_errors(ended, at_end, errors), at_end, drift, "")
 
 
-def with_error(learned: Learning, moments: Moments, error: Array | None) -> Learning:
-    """Return a fit to rows of the end, with the error (K p, K p) of the path of actions."""
-    if error is None:
+def with_errors(learned: Learning, moments: Moments, errors: WalkErrors | None) -> Learning:
+    """Return a fit to rows of the end, with the errors of the walks."""
+    if errors is None:
         return learned
     assert isinstance(learned.hierarchy, CrossedHierarchies)
-    hierarchy = WalkingHierarchies.of(learned.hierarchy, error)
+    hierarchy = WalkingHierarchies.of(learned.hierarchy, errors)
     return replace(learned, hierarchy=hierarchy, posterior=condition_learned(moments, hierarchy, None))
 
 
-def error_so_far(hierarchy: Any, before: FeatureMap, features: FeatureMap) -> Array | None:
-    """Return the error of the path of actions of a fit to which rows are added, for a map with new actions."""
+def errors_so_far(hierarchy: Any, before: FeatureMap, features: FeatureMap) -> WalkErrors | None:
+    """Return the errors of the walks of a fit to which rows are added, for a map with new actions."""
     if not isinstance(hierarchy, WalkingHierarchies):
         return None
-    return with_actions(
-        hierarchy.action_error, action_positions(features, before), len(features.actions or ())
-    )
+    return hierarchy.errors.with_actions(action_positions(features, before), len(features.actions or ()))
 
 
 def _still_because(

@@ -19,10 +19,12 @@ def drift_note(drift: Drift | None, because: Still, time: str | None) -> str:
             _duration(age, drift.unit) for age in (drift.half_life, drift.shortest, drift.longest)
         )
         of_column = "" if drift.unit else f" in units of column {time!r}"
+        doubtful = drift.log_odds <= CLEAR
         texts.append(
-            f"{_walk('Effects of actions in single tasks', drift.log_odds)} In a task and action with a typical "
-            f"number of rows, a row counts half at an age of {half} (95 % interval: {low} to {high}){of_column}. "
-            "Coefficients and choices are those at the end of the log."
+            f"{_of_interactions(drift.log_odds)} {'If they drift, in' if doubtful else 'In'} a task and action with a "
+            f"typical number of rows, a row counts half at an age of {half} (95 % interval: {low} to "
+            f"{high}){of_column}. Coefficients and choices are those at the end of the log, and intervals contain the "
+            "uncertainty of the rate."
         )
     if drift.zeta > 0.0:
         texts.append(
@@ -40,6 +42,18 @@ def drift_note(drift: Drift | None, because: Still, time: str | None) -> str:
     if any(drift.in_common):
         texts.append(in_common_note(drift))
     return " ".join(texts)
+
+
+def _of_interactions(log_odds: float) -> str:
+    """Return a sentence on the evidence that effects in single tasks drift, whose rate is integrated."""
+    effects = "Effects of actions in single tasks"
+    if log_odds > CLEAR:
+        return f"{effects} drift in time (log Bayes factor {log_odds:.1f})."
+    probability = 1 / (1 + np.exp(-log_odds))
+    return (
+        f"{effects} may drift in time (probability {probability:.2f}). The fit averages over drift and none by this "
+        "probability."
+    )
 
 
 def in_common_note(drift: Drift) -> str:

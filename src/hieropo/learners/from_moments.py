@@ -31,7 +31,7 @@ from hieropo.estimation.sites import Likelihood, refuse_likelihood
 from hieropo.evaluation.pessimism import PessimismChoice
 from hieropo.features.maps import FeatureMap
 from hieropo.learners.clusters_in_shards import ClustersInShards
-from hieropo.learners.drift import error_so_far, followed, with_error
+from hieropo.learners.drift import errors_so_far, followed, with_errors
 from hieropo.learners.estimator import Estimator
 from hieropo.learners.fitted import Fitted
 from hieropo.learners.further_reads import NO_FURTHER_READS, FurtherReads, learned_by
@@ -279,8 +279,8 @@ class LearnsFromMoments(Fitted, Estimator):
         """Take over the drift of a policy, whose rows this fit has as rows of their end; as ``partial_fit`` does."""
         if first.drift_ is None or not first.drift_.present:
             return
-        error = error_so_far(first.hierarchy_, first.features_, self.features_)
-        learned = with_error(Learning(self.hierarchy_, self.posterior_), self.moments_, error)
+        errors = errors_so_far(first.hierarchy_, first.features_, self.features_)
+        learned = with_errors(Learning(self.hierarchy_, self.posterior_), self.moments_, errors)
         self.hierarchy_, self.posterior_, self.drift_ = learned.hierarchy, learned.posterior, first.drift_
         self.policy_ = self._policy_of(self.posterior_, self.features_)
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from hieropo._utils.arrays import Array
 from hieropo.estimation.crossed.drift import Drift
+from hieropo.estimation.crossed.walking import WalkErrors
 from hieropo.estimation.learning import Learning
 from hieropo.estimation.likelihoods import fit_by_sites
 from hieropo.estimation.sites import LogRows, SiteFit
@@ -32,15 +32,15 @@ class FurtherReads(NamedTuple):
         Reads the log for the sums by period of the rows of some moments; returns None where it has too few times.
     drift : Drift or None
         That of the rows before, which stays where rows are added.
-    action_error : (K p, K p) array or None
-        Of the path of the effects of actions before.
+    walk_errors : WalkErrors or None
+        Of the rows before.
     """
 
     clusters: ClusterTable | ClustersInShards | None = None
     rows: LogRows | None = None
     periods: Callable[[Moments], PeriodSums | None] | None = None
     drift: Drift | None = None
-    action_error: Array | None = None
+    walk_errors: WalkErrors | None = None
 
 
 NO_FURTHER_READS = FurtherReads()

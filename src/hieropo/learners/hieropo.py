@@ -23,7 +23,7 @@ from hieropo.estimation.learning import (
 from hieropo.estimation.sites import Likelihood, refuse_likelihood
 from hieropo.evaluation.pessimism import PessimismChoice
 from hieropo.features.maps import FeatureMap, action_positions, merged_map
-from hieropo.learners.drift import drift_of_first_rows, error_so_far
+from hieropo.learners.drift import drift_of_first_rows, errors_so_far
 from hieropo.learners.from_moments import LearnsFromMoments, Pessimism
 from hieropo.learners.further_reads import FurtherReads, further_reads
 from hieropo.learners.in_shards import (
@@ -404,12 +404,12 @@ class HierOPO(LearnsFromMoments):
             warn_of_ids(self.moments_.tasks[0], new_tasks[0], "new row")
         warn_of_gate(self.policy_)
         before, clusters = self._independent_so_far(features)
-        error = error_so_far(self.hierarchy_, self.features_, features)
+        errors = errors_so_far(self.hierarchy_, self.features_, features)
         if clusters is not None and summed.clusters is not None:
             clusters = clusters + summed.clusters
         return self._learn(
             before + summed.moments, features, roles, summed.task_levels, self._sketch + summed.sketch,
-            self._with_later_rows(settings), reads=FurtherReads(clusters, drift=drift, action_error=error),
+            self._with_later_rows(settings), reads=FurtherReads(clusters, drift=drift, walk_errors=errors),
         )  # fmt: skip
 
     def _independent_so_far(self, features: FeatureMap) -> tuple[Any, ClusterTable | None]:

@@ -17,11 +17,13 @@ differences of actions that were taken at different times: sums are multiplied b
 a unit about its difference from the others of its task is, in trace, that of the system with u_s(t) integrated out.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 import numpy as np
 
+from hieropo._kernels import backend
 from hieropo._utils.arrays import Array, Codes
 from hieropo._utils.packed import pack, packed_size, triangle, unpack
 from hieropo.moments.statistics import Moments
@@ -112,6 +114,8 @@ class PeriodSums:
 
     def times_precision(self, precision: Array) -> Self:
         """Return the sums of rows of the precisions (m,) of their tasks."""
+        if (precision == 1.0).all():
+            return self
         return replace(self, sums=self.sums * precision[:, None, None, None])
 
     def pieces(self, *, paths: bool = False) -> list[slice]:
@@ -128,11 +132,18 @@ def in_order(times: Array, end: float) -> Array:
 
 
 class _Columns(NamedTuple):
-    """Columns that a filter carries beside the reward: ``width`` of z = (phi, r, 1), in each period or in all."""
+    """Columns that a filter carries beside the reward, in each period or in all.
+
+    They are ``width`` of z = (phi, r, 1), from ``first`` on.
+    """
 
     width: int
-    of_z: slice
+    first: int
     by_period: bool = True
+
+    def as_codes(self) -> Codes:
+        """Return the three as one array."""
+        return np.array([self.width, self.first, self.by_period], dtype=np.int64)
 
 
 class UnitFactors(NamedTuple):
@@ -170,30 +181,40 @@ class UnitFactors(NamedTuple):
             True for the features in each period in place of the levels.
         """
         order, p = np.arange(len(periods.times))[::-1], periods.dim
-        columns = _Columns(p, slice(0, p)) if paths else _Columns(1, slice(p + 1, p + 2))
+        columns = _Columns(p, 0) if paths else _Columns(1, p + 1)
         gaps = -np.diff(periods.since[order], append=0.0)
         return cls._filtered(periods, order, gaps, noise_ratio, walk, None, columns)
 
     @classmethod
     def at_end(
-        cls, periods: PeriodSums, noise_ratio: Array, walk: Array, start: Array, *, one_level: bool = False
+        cls,
+        periods: PeriodSums,
+        noise_ratio: Array,
+        walk: Array,
+        start: Array,
+        center: Array,
+        *,
+        one_level: bool = False,
     ) -> Self:
-        """Return the information about coefficients at the end, which are ~ N(0, ``start``) in the first period.
+        """Return the information about the changes of coefficients at the end from ``center``.
 
-        Parameters are those of :meth:`at_start`, and
+        They are ~ N(0, ``start``) in the first period. Parameters are those of :meth:`at_start`, and
 
         start : (p, p) array
             M_0 over sigma^2, regular.
+        center : (K, p) array
+            c_a; column 0 is the reward less phi' c_a.
         one_level : bool
             True where levels do not move.
         """
         order = np.arange(len(periods.times))
         gaps = np.diff(periods.times, append=periods.end)
-        columns = _Columns(1, slice(periods.dim + 1, periods.dim + 2), by_period=not one_level)
-        factors = cls._filtered(periods, order, gaps, noise_ratio, walk, _regular_inverse(start), columns)
+        columns = _Columns(1, periods.dim + 1, by_period=not one_level)
+        prior = regular_inverse(start), center
+        factors = cls._filtered(periods, order, gaps, noise_ratio, walk, prior, columns).about(center)
         at_end = start + periods.span * walk @ walk.T
         log_det = np.linalg.slogdet(start)[1] - np.linalg.slogdet(at_end)[1]
-        information = factors.information - _regular_inverse(at_end)
+        information = factors.information - regular_inverse(at_end)
         empty = ~periods.sums.any(axis=(2, 3))
         information[empty] = 0.0
         return factors._replace(
@@ -208,35 +229,43 @@ class UnitFactors(NamedTuple):
         gaps: Array,
         noise_ratio: Array,
         walk: Array,
-        first: Array | None,
+        prior: tuple[Array, Array] | None,
         columns: "_Columns",
     ) -> Self:
-        """Filter the periods in some order; after each, coefficients walk for a time. ``first``: prior information."""
-        p, (m, K, T) = periods.dim, periods.sums.shape[:3]
-        C, of_z = columns.width * (T if columns.by_period else 1), columns.of_z
-        units = m * K
+        """Filter the periods in some order; after each, coefficients walk for a time.
+
+        ``prior`` is the information (p, p) of coefficients before the first, and their means (K, p).
+        """
+        p, (m, K, T, q) = periods.dim, periods.sums.shape
+        C, units = columns.width * (T if columns.by_period else 1), m * K
         information, scores = np.zeros((units, p, p)), np.zeros((units, p, 1 + C))
-        if first is not None:
-            information += first
         products, log_det = np.zeros((units, 1 + C, 1 + C)), np.zeros(units)
-        for t, gap in zip(order.tolist(), gaps.tolist(), strict=True):
-            S = unpack(periods.sums[:, :, t] / noise_ratio[:, t, None], p + 2).reshape(units, p + 2, p + 2)
-            information += S[:, :p, :p]
-            scores[:, :, 0] += S[:, :p, p]
-            first_column = 1 + columns.width * (t if columns.by_period else 0)
-            some = slice(first_column, first_column + columns.width)
-            scores[:, :, some] += S[:, :p, of_z]
-            products[:, 0, 0] += S[:, p, p]
-            products[:, some, some] += S[:, of_z, of_z]
-            products[:, 0, some] += S[:, p, of_z]
-            products[:, some, 0] += S[:, of_z, p]
-            if gap > 0.0 and walk.any():
-                log_det += _step(information, scores, products, np.sqrt(gap) * walk)
+        if prior is not None:
+            score = prior[1] @ prior[0]
+            information += prior[0]
+            scores[:, :, 0] = np.tile(score, (m, 1))
+            products[:, 0, 0] = np.tile((score * prior[1]).sum(axis=1), m)
+        backend.periods(periods.sums.size).filter_units(
+            np.ascontiguousarray(periods.sums).reshape(units, T, q), np.ascontiguousarray(noise_ratio),
+            np.ascontiguousarray(order), np.ascontiguousarray(gaps),
+            np.ascontiguousarray(walk), columns.as_codes(), information, scores, products, log_det,
+        )  # fmt: skip
         shape = m, K
         return cls(
             information.reshape(*shape, p, p), scores.reshape(*shape, p, 1 + C),
             products.reshape(*shape, 1 + C, 1 + C), log_det.reshape(shape),
         )  # fmt: skip
+
+    def about(self, center: Array) -> Self:
+        """Return the same about the coefficients less ``center`` (K, p), and rewards less phi' c."""
+        fitted = (self.information @ center[..., None])[..., 0]
+        along = np.einsum("kp,mkpc->mkc", center, self.scores)
+        scores, products = self.scores.copy(), self.products.copy()
+        scores[..., 0] -= fitted
+        products[..., 0, :] -= along
+        products[..., :, 0] -= along
+        products[..., 0, 0] += (fitted * center).sum(axis=-1)
+        return self._replace(scores=scores, products=products)
 
     def less(self, level: Array) -> Self:
         """Return the same for rewards less the levels (m, T) of their tasks and periods."""
@@ -245,34 +274,6 @@ class UnitFactors(NamedTuple):
         change[:, :, 1:, 0] = -level[:, None]
         products = change.swapaxes(2, 3) @ self.products @ change
         return self._replace(scores=self.scores @ change, products=products)
-
-
-def _step(information: Array, scores: Array, products: Array, root: Array) -> Array:
-    """Let the coefficients of units walk on by N(0, root root'), in place; log determinants (u,)."""
-    p = len(root)
-    if p == 1:
-        q = float(root[0, 0]) ** 2
-        gain = q / (1.0 + q * information[:, 0, 0])
-        row = scores[:, 0].copy()
-        products -= (gain[:, None] * row)[:, :, None] * row[:, None, :]
-        log_det = np.log1p(q * information[:, 0, 0])
-        shrink = 1.0 - gain * information[:, 0, 0]
-        scores[:, 0] = shrink[:, None] * row
-        information[:, 0, 0] *= shrink
-        return np.asarray(log_det)
-    log_det = np.zeros(len(information))
-    rows, gains = (np.empty((len(information), p, scores.shape[2])) for _ in range(2))
-    for k, r in enumerate(root.T):  # N(0, r r') one after the other
-        along_information = (information.reshape(-1, p) @ r).reshape(-1, p)
-        along = np.einsum("i,uic->uc", r, scores)
-        spread = 1.0 + along_information @ r
-        log_det += np.log(spread)
-        gain = along / spread[:, None]
-        rows[:, k], gains[:, k] = along, gain
-        scores -= along_information[:, :, None] * gain[:, None]
-        information -= along_information[:, :, None] * (along_information / spread[:, None])[:, None]
-    products -= rows.swapaxes(1, 2) @ gains
-    return log_det
 
 
 class TaskSystems(NamedTuple):
@@ -384,48 +385,71 @@ class Walks:
     def _levels_move(self) -> bool:
         return self.eta > 0.0 or self.shared.task > 0.0
 
+    def prior(self, span: float) -> Array:
+        """Return the covariance (p, p) of interactions at the end, ``span`` after the first period."""
+        return np.asarray(self.start + span * self.walk @ self.walk.T)
+
     def at_end(self, moments: Moments, periods: PeriodSums, precision: Array) -> Moments:
         """Return the moments of rows at the end of the log that tell what the rows of ``moments`` tell.
 
         ``precision`` (m,) are the precisions of the rows of tasks, which the moments do not have.
         """
-        sums, log_precision = np.empty_like(moments.sums), moments.log_precision.copy()
-        constant = nearest_constant(moments)
-        for piece in periods.pieces():
-            of_task = precision[piece, None, None, None]
-            independent, of_shared = periods.at(piece).whitened(self.shared.unit)
-            joint, log_det = self._of_tasks(independent.times_precision(precision[piece]), constant)
-            sums[piece] = pack(joint * self.noise_ratio[:, None, None] / of_task)
-            rows = periods.sums[piece][..., -1].reshape(*log_det.shape, -1)
-            log_precision[piece] -= log_det + rows @ np.log(self.period_noise) + of_shared.sum(axis=2)
-        empty = moments.rows == 0
-        sums[empty] = 0.0
-        log_precision[empty] = moments.log_precision[empty]
-        return replace(moments, sums=sums, log_precision=log_precision)
-
-    def _of_tasks(self, periods: PeriodSums, constant: Array) -> tuple[Array, Array]:
-        """Return sums of z z' (m, K, p + 2, p + 2) over the noise, and log determinants (m, K)."""
-        from_center = UnitFactors.at_end(
-            periods.less(self.center[:, None]),
-            self.noise_ratio[:, None] * self.period_noise,
-            self.walk,
-            self.start,
-            one_level=not self._levels_move,
+        return counted_at_end(
+            moments, periods, precision, self, lambda some, constant, _: self.ends(some, constant)
         )
-        prior = _regular_inverse(self.start + periods.span * self.walk @ self.walk.T)
+
+    def ends(self, periods: PeriodSums, constant: Array) -> "Ends":
+        """Return the information of units about their coefficients at the end.
+
+        ``periods`` are sums of independent rows of one precision, and phi' ``constant`` (p,) is 1.
+        """
+        from_center = UnitFactors.at_end(
+            periods, self.noise_ratio[:, None] * self.period_noise, self.walk, self.start, self.center,
+            one_level=not self._levels_move,
+        )  # fmt: skip
+        prior = regular_inverse(self.prior(periods.span))
         since = periods.since if self._levels_move else np.zeros(1)
         levels = _Levels.of(from_center, prior, since, self.level, self.eta, self.shared.task)
         units = from_center.less(levels.mean)
-        information, cross, square = units.information, units.scores[..., 0], units.products[..., 0, 0]
+        information, score, square = units.information, units.scores[..., 0], units.products[..., 0, 0]
         log_det = units.log_det
         if self._levels_move:
-            f, fits = levels.share[..., None], (levels.inverse @ cross[..., None])[..., 0]
-            square = square - (1.0 - levels.share) * (cross * fits).sum(axis=-1)
-            information, cross = f[..., None] * information, f * cross
+            f, fits = levels.share[..., None], (levels.inverse @ score[..., None])[..., 0]
+            square = square - (1.0 - levels.share) * (score * fits).sum(axis=-1)
+            information, score = f[..., None] * information, f * score
             log_det = log_det + levels.log_det
-        back = self.center + levels.end[:, None, None] * constant
+        middle = self.center + levels.end[:, None, None] * constant
+        return Ends(information, score, square, log_det, middle)
+
+
+class Ends(NamedTuple):
+    """The information of units about their coefficients at the end, given the effects of actions and levels.
+
+    It is exp(-1/2 (g' J g - 2 g' h + q)) of g, the coefficients less ``middle``.
+
+    Attributes
+    ----------
+    information : (m, K, p, p) array
+        J.
+    score : (m, K, p) array
+        h.
+    square, log_det : (m, K) array
+        q, and the log determinant of the covariance of the rows over that of independent rows.
+    middle : (m, K, p) array
+        Coefficients of actions and levels.
+    """
+
+    information: Array
+    score: Array
+    square: Array
+    log_det: Array
+    middle: Array
+
+    def sums(self, constant: Array) -> Array:
+        """Return sums of z z' (m, K, p + 2, p + 2) over the noise; phi' ``constant`` (p,) is 1."""
+        information, cross, back = self.information, self.score, self.middle
         moved = (information @ back[..., None])[..., 0]
-        square = square + 2.0 * (back * cross).sum(axis=-1) + (back * moved).sum(axis=-1)
+        square = self.square + 2.0 * (back * cross).sum(axis=-1) + (back * moved).sum(axis=-1)
         cross = cross + moved
         ones = information @ constant
         joint = np.zeros((*square.shape, len(constant) + 2, len(constant) + 2))
@@ -437,7 +461,44 @@ class Walks:
             cross @ constant,
             ones @ constant,
         )
-        return joint, log_det
+        return joint
+
+
+def counted_at_end(
+    moments: Moments,
+    periods: PeriodSums,
+    precision: Array,
+    walks: Walks,
+    ends: Callable[[PeriodSums, Array, slice], Ends],
+) -> Moments:
+    """Return the moments of rows as they count at the end.
+
+    Parameters
+    ----------
+    moments : Moments
+    periods : PeriodSums
+        Of the same rows.
+    precision : (m,) array
+        Precisions of the rows of tasks.
+    walks : Walks
+        With the noise.
+    ends : callable
+        Returns the information of some tasks from sums of independent rows of one precision, the coefficients that
+        give a constant 1, and the places of the tasks.
+    """
+    sums, log_precision = np.empty_like(moments.sums), moments.log_precision.copy()
+    constant = nearest_constant(moments)
+    for piece in periods.pieces():
+        of_task = precision[piece, None, None, None]
+        independent, of_shared = periods.at(piece).whitened(walks.shared.unit)
+        units = ends(independent.times_precision(precision[piece]), constant, piece)
+        sums[piece] = pack(units.sums(constant) * walks.noise_ratio[:, None, None] / of_task)
+        rows = periods.sums[piece][..., -1].reshape(*units.log_det.shape, -1)
+        log_precision[piece] -= units.log_det + rows @ np.log(walks.period_noise) + of_shared.sum(axis=2)
+    empty = moments.rows == 0
+    sums[empty] = 0.0
+    log_precision[empty] = moments.log_precision[empty]
+    return replace(moments, sums=sums, log_precision=log_precision)
 
 
 def nearest_constant(moments: Moments) -> Array:
@@ -527,5 +588,6 @@ def _inverse(matrices: Array) -> Array:
     return np.asarray((vectors * inverse[..., None, :]) @ vectors.swapaxes(-1, -2))
 
 
-def _regular_inverse(matrix: Array) -> Array:
+def regular_inverse(matrix: Array) -> Array:
+    """Return the inverse of a regular matrix."""
     return np.asarray(np.linalg.solve(matrix, np.eye(len(matrix))), dtype=np.float64)

@@ -18,7 +18,7 @@ from hieropo._utils.packed import pack
 from hieropo.errors import ArtifactError, NumericalError
 from hieropo.estimation.crossed.mixture import CrossedHierarchies
 from hieropo.estimation.crossed.two_part import TwoPartHierarchies
-from hieropo.estimation.crossed.walking import WalkingHierarchies
+from hieropo.estimation.crossed.walking import RateError, WalkingHierarchies
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.crossed.task_noise import TaskNoise
 from hieropo.model.gaussian import Gaussian
@@ -58,7 +58,7 @@ class Kind:
         return f"{self.name}.json"
 
 
-POLICY = Kind("policy", "a policy", 9)
+POLICY = Kind("policy", "a policy", 10)
 SUMS = Kind("moments", "moments", 4)
 CHECKPOINT = Kind("checkpoint", "a checkpoint", 3)
 SHARDS = Kind("shards", "sharded moments", 1)
@@ -69,6 +69,7 @@ MOMENTS = "moments.arrow"
 METADATA = "metadata.arrow"
 CLUSTERS = "clusters.arrow"
 NOISE = "noise.arrow"
+DRIFT = "drift.arrow"
 GATE = "gate.arrow"
 
 
@@ -182,7 +183,7 @@ def from_hierarchy(hierarchy: AnyHierarchy | None) -> dict[str, Any] | None:
     named = {"levels": [{"name": level.name} for level in hierarchy.levels]}
     known = {} if hierarchy.metadata is None else {"metadata": _metadata_entry(hierarchy.metadata)}
     if isinstance(hierarchy, CrossedHierarchies | CrossedHierarchy):
-        return {**hierarchy.to_dict(), **named, **known, **_noise_entry(hierarchy)}
+        return {**hierarchy.to_dict(), **named, **known, **_noise_entry(hierarchy), **_rate_entry(hierarchy)}
     return {
         "hyper": from_gaussian(hierarchy.hyper),
         "task_cov": hierarchy.task_cov.tolist(),
@@ -199,6 +200,16 @@ def _noise_entry(hierarchy: AnyHierarchy) -> dict[str, Any]:
         if noise is None
         else {"task_noise": {"degrees": noise.degrees, "mean_variance": noise.mean_variance}}
     )
+
+
+def _rate_entry(hierarchy: AnyHierarchy) -> dict[str, Any]:
+    error = rate_error(hierarchy)
+    return {} if error is None else {"rate_error": list(error.root.shape[1:])}
+
+
+def rate_error(hierarchy: AnyHierarchy) -> RateError | None:
+    """Return the error of the rate of drift in single tasks; None where there is none."""
+    return hierarchy.rate_error if isinstance(hierarchy, WalkingHierarchies) else None
 
 
 def task_noise(hierarchy: AnyHierarchy) -> TaskNoise | None:
@@ -221,18 +232,23 @@ def to_hierarchy(
     parents: Callable[[int], dict[Any, Any]],
     metadata: Callable[[dict[str, Any]], Metadata],
     noise: Callable[[dict[str, Any]], TaskNoise],
+    rates: Callable[[list[int]], RateError],
 ) -> AnyHierarchy:
     """Return the hierarchy of an entry.
 
-    ``parents`` reads the parents of a level, ``metadata`` and ``noise`` those of tasks.
+    ``parents`` reads the parents of a level; ``metadata``, ``noise`` and ``rates``, the error of the rate of drift,
+    read those of tasks.
     """
     known = metadata(entry["metadata"]) if "metadata" in entry else None
     kind = _CROSSED.get(entry.get("kind", ""))
     if kind is not None:
         groups = tuple(Grouping(parents(k), level["name"]) for k, level in enumerate(entry["levels"]))
+        of_tasks = noise(entry["task_noise"]) if "task_noise" in entry else None
         if kind is CrossedHierarchies:
-            of_tasks = noise(entry["task_noise"]) if "task_noise" in entry else None
             return CrossedHierarchies.from_dict(entry, groups, known, of_tasks)
+        if kind is WalkingHierarchies:
+            error = rates(entry["rate_error"]) if "rate_error" in entry else None
+            return WalkingHierarchies.from_dict(entry, groups, known, of_tasks, error)
         return kind.from_dict(entry, groups, known)
     levels = tuple(
         Level(_array(level["cov"]), parents(number), name=level["name"])

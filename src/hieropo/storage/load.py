@@ -11,6 +11,7 @@ from typing import Any
 from hieropo._utils.blas_threads import one_blas_thread
 from hieropo._utils.packed import packed_size
 from hieropo.errors import InputError, NumericalError
+from hieropo.estimation.crossed.walking import RateError
 from hieropo.estimation.hyper.uncertainty import HyperUncertainty, hyper_uncertainty_from_dict
 from hieropo.features.maps import FeatureMap
 from hieropo.model.crossed.task_noise import TaskNoise
@@ -99,7 +100,7 @@ class StoredPolicy:
         if entry is None:
             return None
         try:
-            return layout.to_hierarchy(entry, self._parents, self._metadata, self._noise)
+            return layout.to_hierarchy(entry, self._parents, self._metadata, self._noise, self._rates)
         except (InputError, NumericalError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise unreadable(self.path, "hierarchy", error) from error
 
@@ -120,6 +121,13 @@ class StoredPolicy:
         file.verify()
         tasks = Keys(stored_ids(file, "id").values())
         return TaskNoise(tasks, file.array("precision", "<f8"), entry["degrees"], entry["mean_variance"])
+
+    def _rates(self, shape: list[int]) -> RateError:
+        file = self._files[layout.DRIFT]
+        file.verify()
+        tasks = Keys(stored_ids(file, "id").values())
+        root = file.array("root", "<f8", shape[0] * shape[1])
+        return RateError(tasks, root.reshape(file.rows, *shape))
 
     def moments(self) -> Moments | None:
         """Return the moments that the policy was learned from, as views of the mapped file; None without any.

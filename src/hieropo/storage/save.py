@@ -348,4 +348,8 @@ def _write_tables(
         if noise is not None:
             columns = {"id": arrow.ids(noise.tasks.values), "precision": arrow.numbers(noise.precision)}
             files[layout.NOISE] = arrow.write_table(folder / layout.NOISE, columns)
+        error = layout.rate_error(hierarchy)
+        if error is not None:
+            columns = {"id": arrow.ids(error.tasks.values), "root": arrow.numbers(flat(error.root))}
+            files[layout.DRIFT] = arrow.write_table(folder / layout.DRIFT, columns)
     return files

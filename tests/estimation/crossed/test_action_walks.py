@@ -15,8 +15,8 @@ from hieropo.estimation.crossed.action_walks import (
     _coarser,
     share_of_walk,
 )
-from hieropo.estimation.crossed.walking import with_actions
-from hieropo.model.crossed.common_error import WithCommonError
+from hieropo.estimation.crossed.walking import WalkErrors
+from hieropo.model.crossed.common_error import ErrorRoots, WithCommonError
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.crossed.posterior import condition_crossed
 from hieropo.moments.periods import NOTHING_SHARED, PeriodSums, Shared, Walks
@@ -91,7 +91,10 @@ def test_means_of_actions_at_the_end_are_those_of_dense_covariances() -> None:
     walks = Walks(end, tasks.start, 0.0 * tasks.walk, 0.0, 0.0, RATIO, PROFILE)
     at_end = walks.at_end(moments, periods.less(before), np.ones(len(moments)))
     hierarchy = CrossedHierarchy(1e7 * np.eye(p), tasks.level, tasks.start, RATIO)
-    posterior = WithCommonError(condition_crossed(at_end, hierarchy), np.linalg.cholesky(error))
+    posterior = WithCommonError(
+        condition_crossed(at_end, hierarchy),
+        ErrorRoots(np.linalg.cholesky(error), np.zeros((len(moments), 2 * p, 0))),
+    )
     walk, design = fleet.path(shape, zeta, xi), fleet.design()
     mean, cov, _, _ = truth.given_flat(reward, own + design @ walk @ design.T, fleet.ends())
     for a in range(2):
@@ -104,12 +107,13 @@ def test_views_of_a_common_error_are_of_one_law() -> None:
     _, _, moments, _ = a_log(2, tasks=4)
     eye, rng = np.eye(2), np.random.default_rng(3)
     inner = condition_crossed(moments, CrossedHierarchy(0.2 * eye, 0.5 * eye, 0.3 * eye, RATIO))
-    root = rng.standard_normal((4, 3))
-    posterior = WithCommonError(inner, root)
+    root, own = rng.standard_normal((4, 3)), rng.standard_normal((4, 4, 2))
+    posterior = WithCommonError(inner, ErrorRoots(root, own))
     laws = [inner.task(s) for s in range(4)]
     joint = np.block(
         [[laws[s].cov if s == z else inner.cov_between(s, z) for z in range(4)] for s in range(4)]
     ) + np.kron(np.ones((4, 4)), root @ root.T)
+    joint = joint + own.reshape(16, 2) @ own.reshape(16, 2).T
     vectors = rng.standard_normal((3, 4, 4))
     flat = vectors.reshape(3, 16)
     mean, cov = posterior.total(vectors)
@@ -157,7 +161,7 @@ def test_long_paths_have_fewer_periods() -> None:
 
 def test_an_error_for_more_actions_is_0_for_the_new_ones() -> None:
     error = np.arange(16.0).reshape(4, 4)
-    wider = with_actions(error, np.array([0, 2]), 3)
+    wider = WalkErrors(error).with_actions(np.array([0, 2]), 3).of_actions
     assert not wider[2:4].any()
     np.testing.assert_array_equal(wider[np.ix_([0, 1, 4, 5], [0, 1, 4, 5])], error)
 

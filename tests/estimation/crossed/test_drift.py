@@ -9,8 +9,10 @@ from reference import drift as truth
 
 from hieropo import HierOPO, Moments
 from hieropo._utils.packed import pack, unpack
-from hieropo.estimation.crossed.drift import Constant, Drift, _Evidence, learn_drift
+from hieropo.estimation.crossed.drift import _SHARES as SHARES
+from hieropo.estimation.crossed.drift import Constant, Drift, _Evidence, gauss_rule, learn_drift
 from hieropo.moments.periods import NOTHING_SHARED, PeriodSums, Shared, UnitFactors, Walks
+from hieropo.moments.uncertain_walks import UncertainWalks
 from hieropo.rows.keys import Keys
 
 TIMES, END = np.array([1.0, 2.5, 3.0, 5.0]), 6.0
@@ -90,6 +92,108 @@ def test_rows_at_the_end_tell_what_all_rows_tell(p: int, shared: float) -> None:
             assert -0.5 * (square + log_det + noise) == pytest.approx(expected, rel=1e-9)
 
 
+RATES = np.array([0.5, 0.2, 0.3]), ((0.0, 1.4), (0.2, 0.6), (0.5, 1.0))  # weights; kappa and M_0
+
+
+def uncertain(p: int, shared: Shared = NOTHING_SHARED) -> UncertainWalks:
+    start, shape = covariances(p)
+    one = walks(p, 0.0, shared)
+    weights, nodes = RATES
+    return UncertainWalks(
+        weights,
+        tuple(
+            replace(one, start=size * start, walk=np.linalg.cholesky(kappa * shape) if kappa else 0.0 * shape)
+            for kappa, size in nodes
+        ),
+    )
+
+
+@pytest.mark.parametrize(("p", "shared"), [(1, 0.0), (3, 0.0), (2, 0.3)])
+def test_rows_at_the_end_and_the_error_of_the_rate_are_the_mixture_over_rates(p: int, shared: float) -> None:
+    """Means and covariances, also between tasks, are those of dense covariances under each rate, averaged."""
+    rows, rewards, moments, periods = a_log(p)
+    rows = in_common(rows, Shared(unit=shared))
+    start, shape = covariances(p)
+    law = uncertain(p, Shared(unit=shared))
+    weights, nodes = RATES
+    ended, roots = law.at_end(moments, periods, np.ones(len(moments)))
+    prior = sum(
+        w * (size * start + (END - TIMES[0]) * kappa * shape)
+        for w, (kappa, size) in zip(weights, nodes, strict=True)
+    )
+    means, within = np.zeros((3, len(rows), 2, p)), np.zeros((3, len(rows), 2, p, p))
+    densities = np.zeros((3, len(rows), 2))
+    for k, (kappa, size) in enumerate(nodes):
+        for s, (task, reward) in enumerate(zip(rows, rewards, strict=True)):
+            about = reward - np.einsum("np,np->n", task.x, law.walks[0].center[task.action])
+            level, _ = truth.level_path(task, about, size * start, kappa * shape, LEVEL, 0.0)
+            for a in range(2):
+                one, left = task.of_action(a), (about - level)[task.action == a]
+                mean, within[k, s, a] = truth.at_end(one, left, size * start, kappa * shape)
+                means[k, s, a] = law.walks[0].center[a] + level[0] * np.eye(p)[0] + mean
+                dense = one.errors() + one.walk(kappa * shape) + one.start(size * start)
+                densities[k, s, a] = truth.log_density(left, dense)
+            middle = law.walks[0].center + level[0] * np.eye(p)[0]
+            means[k, s] = np.where(
+                (task.action[:, None] == np.arange(2)).any(axis=0)[:, None], means[k, s], middle
+            )
+    mean = np.einsum("k,ksap->sap", weights, means)
+    cov = np.einsum("k,ksapq->sapq", weights, within)
+    away = (means - mean).reshape(3, -1)
+    np.testing.assert_allclose(
+        roots.reshape(away.shape[1], 3) @ roots.reshape(away.shape[1], 3).T,
+        (weights[:, None] * away).T @ away, atol=1e-9,
+    )  # fmt: skip
+    for s, task in enumerate(rows):
+        for a in range(2):
+            if not (task.action == a).any():
+                assert not ended.sums[s, a].any()
+                continue
+            S = unpack(ended.sums[s, a], p + 2) / RATIO[a]
+            assert np.linalg.eigvalsh(S[:p, :p]).min() > -1e-10
+            posterior = prior @ np.linalg.solve(np.eye(p) + S[:p, :p] @ prior, np.eye(p))
+            np.testing.assert_allclose(posterior, cov[s, a], rtol=1e-8, atol=1e-12)
+            levels = [
+                truth.level_path(
+                    task, rewards[s] - np.einsum("np,np->n", task.x, law.walks[0].center[task.action]),
+                    size * start, kappa * shape, LEVEL, 0.0,
+                )[0][0]
+                for kappa, size in nodes
+            ]  # fmt: skip
+            middle = law.walks[0].center[a] + float(weights @ levels) * np.eye(p)[0]
+            score = S[:p, p] - S[:p, :p] @ middle
+            np.testing.assert_allclose(middle + posterior @ score, mean[s, a], rtol=1e-7, atol=1e-9)
+            square = S[p, p] - 2 * middle @ S[:p, p] + middle @ S[:p, :p] @ middle - score @ posterior @ score
+            log_det = np.linalg.slogdet(np.eye(p) + S[:p, :p] @ prior)[1] - ended.log_precision[s, a]
+            noise = (task.action == a).sum() * np.log(RATIO[a])
+            expected = float(weights @ densities[:, s, a])
+            assert -0.5 * (square + log_det + noise) == pytest.approx(expected, rel=1e-8)
+
+
+def test_one_rate_leaves_no_error_and_the_same_sums() -> None:
+    _, _, moments, periods = a_log(2)
+    one, ones = walks(2, ETA), np.ones(len(moments))
+    expected = one.at_end(moments, periods, ones)
+    ended, roots = UncertainWalks(np.ones(1), (one,)).at_end(moments, periods, ones)
+    np.testing.assert_array_equal(ended.sums, expected.sums)
+    assert roots.shape == (3, 4, 0)
+    twice, roots = UncertainWalks(np.array([0.3, 0.7]), (one, one)).at_end(moments, periods, ones)
+    np.testing.assert_allclose(twice.sums, expected.sums, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(roots, 0.0, atol=1e-12)
+
+
+def test_gauss_rules_have_the_moments_of_the_law() -> None:
+    rng = np.random.default_rng(0)
+    nodes, weights = np.sort(rng.random(9)), rng.dirichlet(np.ones(9))
+    for count in (1, 2, 3):
+        x, w = gauss_rule(nodes, weights, count)
+        for degree in range(2 * count):
+            assert w @ x**degree == pytest.approx(weights @ nodes**degree, rel=1e-10)
+        assert ((x > nodes[0]) & (x < nodes[-1])).all()
+    x, w = gauss_rule(nodes, np.eye(9)[4], 3)
+    assert (x, w) == (pytest.approx([nodes[4]]), pytest.approx([1.0]))
+
+
 SHARED = [NOTHING_SHARED, Shared(task=0.5), Shared(unit=0.6, task=0.5)]
 
 
@@ -133,35 +237,24 @@ def test_levels_are_taken_off_at_their_means(shared: Shared) -> None:
 def test_evidence_is_that_of_dense_covariances(p: int, shared: Shared) -> None:
     rows, rewards, _, periods = a_log(p)
     _, shape = covariances(p)
-    action, level, interaction = 0.2 * np.eye(p), 0.5 * np.eye(p), 0.3 * np.eye(p) + 0.05
-    mean, profile = np.full(p, 0.4), np.array([0.5, 1.0, 2.0, 1.5])
-    constant = Constant(
-        np.zeros((2, p)),
-        mean,
-        action,
-        level,
-        interaction,
-        shape,
-        0.0,
-        RATIO,
-        None,
-        np.ones(3),
-    )
+    level, interaction = 0.5 * np.eye(p), 0.3 * np.eye(p) + 0.05
+    center, profile = np.linspace(0.4, 1.0, 2 * p).reshape(2, p), np.array([0.5, 1.0, 2.0, 1.5])
+    constant = Constant(center, level, interaction, shape, 0.0, RATIO, None, np.ones(3))
     sds = np.array([0.0, 0.7]), np.zeros(2)
-    evidence = _Evidence(periods, constant, np.ones(3), periods.rows, profile, 0.0, shared)
-    table = evidence.table(sds, sds) + np.log(3)
+    evidence = _Evidence(periods, constant, np.ones(3), periods.rows, profile, 0.0, center, shared)
+    table = evidence.table(sds, sds) + np.log(len(SHARES))
     span = END - TIMES[0]
     for i, sd in enumerate(sds[0]):
         for j, of_level in enumerate(sds[0]):
-            for k, share in enumerate((0.05, 0.3, 1.0)):
+            for k, share in enumerate(SHARES):
                 square = log_det = 0.0
                 for task, reward in zip(rows, rewards, strict=True):
                     noise = task.noise * profile[np.searchsorted(TIMES - TIMES[0], task.since)]
                     of_rows = replace(task, noise=noise, unit=shared.unit, task=shared.task)
                     cov = of_rows.errors() + task.walk(sd**2 / span * shape)
                     cov = cov + of_rows.level(0.0, of_level**2 / span)
-                    cov = cov + task.start(action + share * interaction) + task.x @ level @ task.x.T
-                    about = reward - task.x @ mean
+                    cov = cov + task.start(share * interaction) + task.x @ level @ task.x.T
+                    about = reward - np.einsum("np,np->n", task.x, center[task.action])
                     square += about @ np.linalg.solve(cov, about)
                     log_det += np.linalg.slogdet(cov)[1]
                 log_det -= sum(float(np.log(task.noise).sum()) for task in rows)  # a constant of the log
@@ -186,7 +279,10 @@ def test_a_filter_from_the_end_is_one_from_the_start() -> None:
     _, _, _, periods = a_log(2)
     start, shape = covariances(2)
     ratio, root = np.tile(RATIO[:, None], TIMES.size), np.linalg.cholesky(KAPPA * shape)
-    first, last = UnitFactors.at_start(periods, ratio, root), UnitFactors.at_end(periods, ratio, root, start)
+    first, last = (
+        UnitFactors.at_start(periods, ratio, root),
+        UnitFactors.at_end(periods, ratio, root, start, np.zeros((2, 2))),
+    )
     at_end = start + periods.span * KAPPA * shape
     for factors, prior in ((first, start), (last, at_end)):
         regular = factors.information + np.linalg.solve(prior, np.eye(2))
@@ -245,8 +341,7 @@ def test_learning_ignores_the_order_of_tasks() -> None:
     rng = np.random.default_rng(0)
     order = rng.permutation(6)
     constant = Constant(
-        np.zeros((2, 1)), np.zeros(1), np.eye(1), np.eye(1), np.eye(1), np.eye(1), 1.0, RATIO, None,
-        np.ones(6),
+        np.zeros((2, 1)), np.eye(1), np.eye(1), np.eye(1), 1.0, RATIO, None, np.ones(6),
     )  # fmt: skip
     one, two = (
         learn_drift(moments, periods, constant),

@@ -1,18 +1,25 @@
 """Drift of interactions and of levels, learned from how rows of a unit differ between periods.
 
-With the walks of :mod:`hieropo.moments.periods`, and beta, A, L and the noise of actions as a fit without drift has
-them, rewards are normal. Given kappa, eta and M_0, a share of the M of that fit,
+With the walks of :mod:`hieropo.moments.periods`, and the effects of actions, L and the noise of actions as a fit
+without drift has them, rewards are normal. Given kappa, eta and M_0, a share of the M of that fit,
 
     log p(r) = -n / 2 log c - 1/2 log|V|
 
-up to a constant: c the squares of all rewards about beta with the covariance V, and the noise variance at its mode.
+up to a constant: c the squares of all rewards about the effects of actions with the covariance V, and the noise
+variance at its mode.
 
 The standard deviations that the walks gain over the log, in units of the noise, are a priori 0 with probability 1/2
 each, else half-Cauchy (scale 1). Odds are the ratio of the evidence for a walk to that without it, averaged over all
-else. A walk is taken as 0 where they are at most 1. Where they are above 10, the standard deviation is its posterior
-mean. Between the two, the rate is that of the walk times its probability. The covariance of coefficients at the end is
-a Schur complement of one that is linear in the rate, and so concave: it is at least the mean of that with and without
-the walk.
+else.
+
+Interactions decide the choices, so their rate is integrated (:mod:`hieropo.moments.uncertain_walks`): by no walk, with
+its probability, and by the Gauss rule of the posterior of the standard deviation given a walk (Golub and Welsch, 1969),
+each with the mean of M_0 given it. No walk is left out where it has hardly any probability.
+
+A walk is taken as 0 where its odds are at most 1. Where those of levels are above 10, the standard deviation is its
+posterior mean. Between the two, the rate is that of the walk times its probability. The covariance of coefficients at
+the end is a Schur complement of one that is linear in the rate, and so concave: it is at least the mean of that with
+and without the walk.
 
 Effects of actions that walk in all tasks alike (:mod:`action_walks`) are looked for first, as if nothing else moved.
 Where they do, their mean path is subtracted from the rewards, the walks of tasks are learned from what is left, and the
@@ -44,6 +51,7 @@ from hieropo.estimation.crossed.action_walks import (
     share_of_walk,
     tasks_of_paths,
 )
+from hieropo.estimation.crossed.walking import RateError, WalkErrors
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.steps import upper_factor
 from hieropo.moments.periods import (
@@ -56,6 +64,7 @@ from hieropo.moments.periods import (
     nearest_constant,
 )
 from hieropo.moments.statistics import Moments
+from hieropo.moments.uncertain_walks import UncertainWalks
 from hieropo.rows.task_hash import of_least_hashes
 
 DriftSetting = Literal["auto"] | None
@@ -63,11 +72,15 @@ Still = Literal[
     "", "not asked", "prior", "choices", "groups", "clusters", "likelihood", "precision", "moments", "times"
 ]
 _POSSIBLE = 0.0  # log odds from which a walk is averaged with none
+_EXCLUDED = 0.01  # probability of no walk of interactions up to which it is left out
+_RATES = 2  # nodes of their rate
 _HOPELESS = -1.0  # log odds of each walk, the other as 0, below which both are not looked for together
 _UNITS, _FEWEST = 2_000, 60  # coefficients, and tasks at least, that the walks are learned from
 _LOG_STEP = float(np.log(2.0)) / 2
 _NODES = np.exp(_LOG_STEP * np.arange(-8, 4, 2))  # of the standard deviation over the log, from 1/16 to 2
-_FINE = np.exp(_LOG_STEP * np.arange(-3, 4) * 0.75)  # the same about the best of them
+_FINE = 7  # the same where a walk may be there, over those that have weight
+_LIGHT = 0.03  # weight of others at most, in units of the largest
+_BEYOND = 1.5 * _LOG_STEP  # that they reach over them, on the log scale
 _ACTION_NODES = np.exp(2.0 * _LOG_STEP * np.arange(-8, 2))  # the same of actions, which all tasks tell
 _LEAST, _ROUNDING = 1e-3, 1e-12
 _NORMAL = 1.96
@@ -75,10 +88,18 @@ _COMMON = np.exp(
     _LOG_STEP * np.arange(-8, 5)
 )  # variances that rows of a period have in common, from 1/16 to 4
 _NEGLIGIBLE = 10.0  # log of the evidence below the best, from which on nothing in common is left out
-_SHARES = np.array([0.05, 0.3, 1.0])  # M_0 in units of M without drift
+_SHARES = np.array([0.1, 0.3, 0.6, 1.0])  # M_0 in units of M without drift
 _FINE_SHARES = np.array([0.05, 0.15, 0.3, 0.45, 0.6, 0.8, 1.0])  # the same where something walks
 _WORDS = {np.inf: "inf", -np.inf: "-inf"}  # JSON has no such numbers
 _NUMBERS: dict[Any, Any] = {None: np.inf, "inf": np.inf, "-inf": -np.inf}  # None is of earlier files
+
+
+class Rate(NamedTuple):
+    """A node of the posterior of the rate of interactions: its weight, kappa, and M_0 in units of M without drift."""
+
+    weight: float
+    kappa: float
+    start: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +109,13 @@ class Drift:
     Attributes
     ----------
     kappa, eta : float
-        Variance that an interaction, and a level, gains in one unit of time, in units of the noise variance of a row;
-        0 where it does not move.
+        Mean variance that an interaction, and a level, gains in one unit of time, in units of the noise variance of a
+        row; 0 where it does not move.
     log_odds, level_log_odds : float
         Log of the ratio of the evidence for either walk to that without it.
     half_life, shortest, longest : float
-        Age at which a row of a usual task and action weighs half as much as a row at the end, and its 95 % interval;
-        inf where interactions do not move.
+        Age at which a row of a usual task and action weighs half as much as a row at the end, and its 95 % interval,
+        if interactions move; inf where they do not.
     start : float
         M_0 in units of the M of a fit without drift.
     period_noise : tuple of float
@@ -111,6 +132,8 @@ class Drift:
     shared, level_shared : float
         Variances in units of the noise that rows of one period have in common: those of a task and action, and all
         those of a task. 0 where they have none.
+    rates : tuple of Rate
+        Nodes of the posterior of kappa, whose weights add to 1; empty where interactions do not move.
     """
 
     kappa: float
@@ -128,6 +151,7 @@ class Drift:
     action_sd: float = 0.0
     shared: float = 0.0
     level_shared: float = 0.0
+    rates: tuple[Rate, ...] = ()
 
     @property
     def moves(self) -> bool:
@@ -150,7 +174,8 @@ class Drift:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON's types, from which :meth:`from_dict` makes the same value."""
-        values = {**asdict(self), "period_noise": list(self.period_noise)}
+        lists = {"period_noise": list(self.period_noise), "rates": [list(rate) for rate in self.rates]}
+        values = {**asdict(self), **lists}
         return {
             name: _WORDS.get(value, value) if isinstance(value, float) else value
             for name, value in values.items()
@@ -163,7 +188,8 @@ class Drift:
             name: value if isinstance(value, list) else _NUMBERS.get(value, value)
             for name, value in values.items()
         }
-        return cls(**{**parts, "period_noise": tuple(values["period_noise"])})
+        rates = tuple(Rate(*one) for one in values.get("rates", ()))
+        return cls(**{**parts, "period_noise": tuple(values["period_noise"]), "rates": rates})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,10 +200,8 @@ class Constant:
     ----------
     center : (K, p) array
         Posterior means of c_a = beta + alpha_a, less the offset of the moments.
-    mean : (p,) array
-        That of beta, less the offset.
-    action, level, interaction : (p, p) array
-        A, L, M; M at least a thousandth of what the features of a row vary by.
+    level, interaction : (p, p) array
+        L, M; M at least a thousandth of what the features of a row vary by.
     walk : (p, p) array
         W, proportional to M and of mean phi' W phi = 1.
     level_var : float
@@ -190,8 +214,6 @@ class Constant:
     """
 
     center: Array
-    mean: Array
-    action: Array
     level: Array
     interaction: Array
     walk: Array
@@ -215,9 +237,9 @@ class Constant:
         central = posterior.central()
         center = np.array([central.action(a).mean for a in range(K)]) - offset
         return cls(
-            center, central.hyper.mean - offset, hierarchy.action_cov / noise, hierarchy.level_cov / noise,
-            interaction, walk, float((hierarchy.level_cov * gram).sum()) / noise, hierarchy.noise_var / noise,
-            central, np.ones(len(moments)) if posterior.task_precision is None else posterior.task_precision,
+            center, hierarchy.level_cov / noise, interaction, walk,
+            float((hierarchy.level_cov * gram).sum()) / noise, hierarchy.noise_var / noise, central,
+            np.ones(len(moments)) if posterior.task_precision is None else posterior.task_precision,
         )  # fmt: skip
 
     def noise_of_periods(self, periods: PeriodSums, tasks: Codes) -> Array:
@@ -249,17 +271,26 @@ class Constant:
 
     def at_end(
         self, moments: Moments, periods: PeriodSums, drift: Drift, actions: ActionWalk | None = None
-    ) -> Moments:
-        """Return the moments of rows as they count at the end of a log."""
-        walk = upper_factor(drift.kappa * self.walk)[0]
+    ) -> tuple[Moments, WalkErrors | None]:
+        """Return the moments of rows as they count at the end of a log, and the errors of the walks."""
         center = self.center
         if actions is not None:
             center, periods = actions.end, periods.less(actions.before)
-        walks = Walks(
-            center, drift.start * self.interaction, walk, self.level_var, drift.eta, self.noise_ratio,
-            drift.noise_of(periods), drift.in_common,
+        rates = drift.rates or (Rate(1.0, drift.kappa, drift.start),)
+        walks = tuple(
+            Walks(
+                center, rate.start * self.interaction, upper_factor(rate.kappa * self.walk)[0], self.level_var,
+                drift.eta, self.noise_ratio, drift.noise_of(periods), drift.in_common,
+            )
+            for rate in rates
         )  # fmt: skip
-        return walks.at_end(moments, periods, self.precision)
+        uncertain = UncertainWalks(np.array([rate.weight for rate in rates]), walks)
+        ended, roots = uncertain.at_end(moments, periods, self.precision)
+        if actions is None and len(rates) == 1:
+            return ended, None
+        size = center.size
+        of_actions = np.zeros((size, size)) if actions is None else self.noise * actions.error
+        return ended, WalkErrors(of_actions, RateError(moments.keys, roots) if len(rates) > 1 else None)
 
     def walk_of_actions(
         self, moments: Moments, periods: PeriodSums, drift: Drift, *, first: bool = True
@@ -297,7 +328,7 @@ def learn_drift(moments: Moments, periods: PeriodSums, constant: Constant) -> Le
     if actions is None:
         return LearnedDrift(learn_task_walks(moments, periods, constant), None)
     if actions.log_odds > _POSSIBLE:
-        drift = learn_task_walks(moments, periods, constant, actions.before)
+        drift = learn_task_walks(moments, periods, constant, actions)
         if drift.present:
             actions = constant.walk_of_actions(moments, periods, drift)
             assert actions is not None
@@ -312,7 +343,7 @@ def learn_drift(moments: Moments, periods: PeriodSums, constant: Constant) -> Le
 
 
 def learn_task_walks(
-    moments: Moments, periods: PeriodSums, constant: Constant, path: Array | None = None
+    moments: Moments, periods: PeriodSums, constant: Constant, actions: ActionWalk | None = None
 ) -> Drift:
     """Return the walks of interactions and levels that a log shows, effects of actions as constant.
 
@@ -324,8 +355,8 @@ def learn_task_walks(
         Of the same rows.
     constant : Constant
         The hierarchy that is learned from them as if nothing moved.
-    path : (K, T, p) array, optional
-        Coefficients of actions in each period, which are subtracted from the rewards.
+    actions : ActionWalk, optional
+        Its path is subtracted from the rewards.
     """
     chosen, precision = np.arange(len(moments)), constant.precision
     enough = max(_UNITS // (moments.n_actions * moments.unit_dim), _FEWEST)
@@ -333,10 +364,11 @@ def learn_task_walks(
         chosen = of_least_hashes(moments.tasks, enough)
         periods, moments = periods.at(chosen), moments.at(chosen)
         precision = precision[chosen]
-    if path is not None:
-        periods = periods.less(path)
+    if actions is not None:
+        periods = periods.less(actions.before)
     span, axis = periods.span, _axis(_NODES, 2.0)
-    evidence = _Evidence(periods, constant, precision, periods.rows, np.ones(periods.times.size), 0.0)
+    center = constant.center if actions is None else actions.end
+    evidence = _Evidence(periods, constant, precision, periods.rows, np.ones(periods.times.size), 0.0, center)
     odds = [_odds(evidence.table(axis, _STILL[1]), 0), _odds(evidence.table(_STILL[0], axis), 1)]
     if max(odds) < _HOPELESS:
         return Drift(0.0, 0.0, odds[0], odds[1], unit=periods.unit)
@@ -356,28 +388,67 @@ def learn_task_walks(
         return Drift(
             0.0, 0.0, odds[0], odds[1], start=start, unit=periods.unit, shared=unit, level_shared=task
         )
-    axes = tuple(
-        _closer(table, k) if one > _POSSIBLE else (np.zeros(1), np.zeros(1)) for k, one in enumerate(odds)
-    )
-    fine = evidence.table(axes[0], axes[1], _FINE_SHARES)
-    weight = np.exp(fine - logsumexp(fine))
-    of_kappa, of_eta, of_start = (weight.sum(axis=others) for others in ((1, 2), (0, 2), (0, 1)))
-    shares = [share_of_walk(one) for one in odds]
-    kappa, eta = (
-        share * float(of @ axis[0]) ** 2 / span
-        for share, of, axis in zip(shares, (of_kappa, of_eta), axes, strict=True)
-    )
     density = float((moments.rows**2).sum() / moments.rows.sum() / span)  # rows of a unit, in which a row is
-    low, high = _interval(axes[0][0], of_kappa)
-    half_life, shortest, longest = (
-        float(np.log(2.0) / np.sqrt(rate * density)) if rate > 0.0 else np.inf
-        for rate in (kappa, shares[0] * high**2 / span, shares[0] * low**2 / span)
-    )
-    return Drift(
-        kappa, eta, odds[0], odds[1], half_life, shortest, longest, float(of_start @ _FINE_SHARES),
-        tuple(evidence.period_noise.tolist()), periods.unit,
+    drift = _integrated(evidence, table, odds, density)
+    return replace(
+        drift, period_noise=tuple(evidence.period_noise.tolist()), unit=periods.unit,
         shared=evidence.shared.unit, level_shared=evidence.shared.task,
     )  # fmt: skip
+
+
+def _integrated(evidence: "_Evidence", table: Array, odds: list[float], density: float) -> Drift:
+    """Return the rates of walks, one of which may be there; ``density`` are rows of a unit in a unit of time."""
+    span, none = evidence.periods.span, (np.zeros(1), np.zeros(1))
+    kappas = _closer(table, 0) if odds[0] > _POSSIBLE else none
+    etas = _closer(table, 1) if odds[1] > _POSSIBLE else none
+    fine = evidence.table(kappas, etas, _FINE_SHARES)
+    weight = np.exp(fine - logsumexp(fine))
+    of_kappa, of_eta, of_start = (weight.sum(axis=others) for others in ((1, 2), (0, 2), (0, 1)))
+    eta = share_of_walk(odds[1]) * float(of_eta @ etas[0]) ** 2 / span
+    if odds[0] <= _POSSIBLE:
+        return Drift(0.0, eta, odds[0], odds[1], start=float(of_start @ _FINE_SHARES))
+    starts = weight.sum(axis=1) @ _FINE_SHARES / np.maximum(of_kappa, np.finfo(np.float64).tiny)
+    sds, shares = gauss_rule(kappas[0], of_kappa, _RATES)
+    walk = 1.0 / (1.0 + float(np.exp(-odds[0])))
+    rates = [
+        Rate(walk * share, sd**2 / span, float(np.interp(sd, kappas[0], starts)))
+        for sd, share in zip(sds.tolist(), shares.tolist(), strict=True)
+    ]
+    if 1.0 - walk > _EXCLUDED:
+        still = np.asarray(logsumexp(evidence.table(none, etas, _FINE_SHARES)[0], axis=0))
+        rates.insert(0, Rate(1.0 - walk, 0.0, float(np.exp(still - logsumexp(still)) @ _FINE_SHARES)))
+    whole = sum(rate.weight for rate in rates)
+    rates = [rate._replace(weight=rate.weight / whole) for rate in rates]
+    middle, (low, high) = float(of_kappa @ kappas[0]), _interval(kappas[0], of_kappa)
+    half_life, shortest, longest = (
+        float(np.log(2.0) * np.sqrt(span / density) / sd) for sd in (middle, high, low)
+    )
+    kappa, start = (sum(rate.weight * rate[k] for rate in rates) for k in (1, 2))
+    return Drift(kappa, eta, odds[0], odds[1], half_life, shortest, longest, start, rates=tuple(rates))
+
+
+def gauss_rule(nodes: Array, weights: Array, count: int) -> tuple[Array, Array]:
+    """Return ``count`` nodes and weights with the moments up to degree 2 ``count`` - 1 of a law on ``nodes``.
+
+    The nodes are the eigenvalues of the Jacobi matrix of the law, made by Lanczos' method (Golub and Welsch, 1969, for
+    discrete laws). Fewer are returned where fewer have all its moments.
+    """
+    vector = np.sqrt(weights / weights.sum())
+    diagonal, beside, before = [], [], np.zeros_like(vector)
+    last = 0.0
+    for _ in range(min(count, int(np.count_nonzero(weights)))):
+        along = nodes * vector - last * before
+        diagonal.append(float(vector @ along))
+        along = along - diagonal[-1] * vector
+        last = float(np.linalg.norm(along))
+        beside.append(last)
+        if last <= 1e-12 * float(np.abs(nodes).max()):
+            break
+        before, vector = vector, along / last
+    size = len(diagonal)
+    jacobi = np.diag(diagonal) + np.diag(beside[: size - 1], 1) + np.diag(beside[: size - 1], -1)
+    values, vectors = np.linalg.eigh(jacobi)
+    return values, np.square(vectors[0])
 
 
 class _Evidence(NamedTuple):
@@ -392,6 +463,7 @@ class _Evidence(NamedTuple):
     rows: Array  # (T,)
     period_noise: Array
     penalty: float
+    center: Array  # (K, p), of actions
     shared: Shared = NOTHING_SHARED
 
     def of_profiles(self, noise: Array, rows: Array) -> "list[_Evidence]":
@@ -435,13 +507,12 @@ class _Evidence(NamedTuple):
     def _prior(self, share: float) -> Array:
         """Return a root of the covariance of all coefficients of a task in the first period."""
         constant, K = self.constant, len(self.constant.noise_ratio)
-        unit = constant.action + share * constant.interaction
-        return upper_factor(np.kron(np.ones((K, K)), constant.level) + np.kron(np.eye(K), unit))[0]
+        unit = np.kron(np.eye(K), share * constant.interaction)
+        return upper_factor(np.kron(np.ones((K, K)), constant.level) + unit)[0]
 
     def _of(self, systems: TaskSystems, root: Array) -> Array:
-        """Return the squares about beta, and log|V|, of all tasks."""
-        d = systems.score.shape[1]
-        center = np.tile(self.constant.mean, d // self.constant.mean.size)
+        """Return the squares about the effects of actions, and log|V|, of all tasks."""
+        d, center = systems.score.shape[1], self.center.reshape(-1)
         fitted = systems.information @ center
         square = systems.square - 2.0 * systems.score @ center + fitted @ center
         joint = np.empty((len(square), d + 1, d + 1))
@@ -534,8 +605,12 @@ def _odds(table: Array, axis: int) -> float:
 
 
 def _closer(table: Array, axis: int) -> tuple[Array, Array]:
-    """Return nodes about the best above 0 of an axis of a table, and the logs of their masses."""
-    nodes, mass = _axis(_NODES[int(np.argmax(_marginal(table, axis)[1:]))] * _FINE, 0.75)
+    """Return nodes that span those above 0 of an axis of a table that have weight, and the logs of their masses."""
+    marginal = _marginal(table, axis)[1:]
+    heavy = np.flatnonzero(marginal > marginal.max() + np.log(_LIGHT))
+    low, high = (float(np.log(_NODES[k])) for k in (heavy[0], heavy[-1]))
+    logs = np.linspace(low - _BEYOND, high + _BEYOND, _FINE)
+    nodes, mass = _axis(np.exp(logs), float(logs[1] - logs[0]) / _LOG_STEP)
     return nodes[1:], mass[1:]
 
 
