@@ -117,6 +117,7 @@ def test_filters_over_periods_agree(p: int, columns: str) -> None:
     ]
     C = width * (T if by_period else 1)
     root = np.triu(rng.standard_normal((p, p)))
+    moves = np.array([[0.3, 1.0, 1.0], [0.0, 1.2, 1.0], [1.0, 1.0, 0.7], [0.5, 1.5, 0.8]])
     for order, roots in ((np.arange(T), root), (np.arange(T)[::-1].copy(), root), (np.arange(T), 0.0 * root)):
         found = []
         for loops in (kernels_periods, reference_periods):
@@ -125,7 +126,7 @@ def test_filters_over_periods_agree(p: int, columns: str) -> None:
                 np.zeros((m * K, 1 + C, 1 + C)), np.zeros(m * K),
             )  # fmt: skip
             loops.filter_units(
-                sums, 1.0 + rng.integers(1, 2, (K, T)).astype(float), order, np.array([0.3, 0.0, 1.0, 0.5]), roots,
+                sums, 1.0 + rng.integers(1, 2, (K, T)).astype(float), order, moves, roots,
                 np.array([width, first, by_period]), *out,
             )  # fmt: skip
             found.append(out)

@@ -252,6 +252,19 @@ def test_the_error_of_the_rate_is_one_of_all_tasks(fitted: HierOPO) -> None:
     np.testing.assert_allclose(across, before + both, rtol=1e-9, atol=1e-12)
 
 
+def test_the_hierarchy_is_learned_once(fitted: HierOPO, unasked: HierOPO) -> None:
+    """That of the end has the weights of a fit without drift, and interactions and noise as the walk gives them."""
+    drift, one, first = fitted.drift_, fitted.hierarchy_.still, unasked.hierarchy_
+    assert drift is not None
+    for name in ("weights", "conditioned", "action_sd", "level_sd"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(first, name))
+    np.testing.assert_allclose(one.noise_var, drift.noise * first.noise_var, rtol=1e-12)
+    assert 0.5 < drift.noise < 1.0
+    added = one.interaction_sd**2 - drift.start * first.interaction_sd**2
+    assert added.min() > 0.1
+    np.testing.assert_allclose(added, added[0], rtol=1e-9)
+
+
 def test_a_policy_on_disk_keeps_the_error_of_the_rate(fitted: HierOPO, tmp_path: Path) -> None:
     saved = fitted.save(tmp_path / "policy")
     verify_policy(saved)

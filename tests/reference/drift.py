@@ -36,6 +36,11 @@ class WalkingTask:
         """Covariance of x'theta over the rows, for theta_a ~ N(0, cov) each on its own."""
         return (self.action[:, None] == self.action) * (self.x @ cov @ self.x.T)
 
+    def fading(self, cov: Array, rate: float) -> Array:
+        """Covariance of x'theta over the rows, for theta_a whose covariance between two times falls from cov."""
+        kept = np.exp(-rate * np.abs(self.since[:, None] - self.since))
+        return self.start(cov) * kept
+
     def level(self, var: float, eta: float) -> Array:
         """Covariance of a level that walks from N(0, var), and of the error that all rows of a period share."""
         period = self.since[:, None] == self.since

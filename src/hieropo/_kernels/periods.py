@@ -6,12 +6,22 @@ import math
 
 import numpy as np
 
-from hieropo._kernels.jit import compiled
+from hieropo._kernels.jit import compiled, inlined
+
+
+@inlined
+def rescale(J, h, factor):
+    """Divide coefficients by a factor, in the upper triangle of their information and in their scores."""
+    for i in range(J.shape[0]):
+        for j in range(i, J.shape[0]):
+            J[i, j] *= factor * factor
+        for c in range(h.shape[1]):
+            h[i, c] *= factor
 
 
 @compiled
-def filter_units(sums, ratio, order, gaps, root, columns, information, scores, products, log_det):
-    """Add the periods of each unit in some order; after each, its coefficients walk for a time."""
+def filter_units(sums, ratio, order, moves, root, columns, information, scores, products, log_det):
+    """Add the periods of each unit in some order; after each, its coefficients move for a time."""
     p, width, first_of_z = root.shape[0], columns[0], columns[1]
     C, triangle = scores.shape[2], p * (p + 1) // 2
     of_information, of_scores = np.empty(p), np.empty(C)
@@ -44,7 +54,13 @@ def filter_units(sums, ratio, order, gaps, root, columns, information, scores, p
                     q[first + c, first + other] += weight * (
                         S[column + y] if y <= z else S[y * (y + 1) // 2 + z]
                     )
-            if not walks or not gaps[step] > 0.0:
+            variance, before, after = moves[step, 0], moves[step, 1], moves[step, 2]
+            if before != 1.0:
+                rescale(J, h, before)
+                log_det[u] -= 2.0 * p * math.log(before)
+            if not walks or not variance > 0.0:
+                if after != 1.0:
+                    rescale(J, h, after)
                 continue
             for k in range(p):
                 spread = 1.0
@@ -53,14 +69,14 @@ def filter_units(sums, ratio, order, gaps, root, columns, information, scores, p
                     for j in range(p):
                         total += (J[i, j] if i <= j else J[j, i]) * root[j, k]
                     of_information[i] = total
-                    spread += gaps[step] * total * root[i, k]
+                    spread += variance * total * root[i, k]
                 for c in range(C):
                     total = 0.0
                     for i in range(p):
                         total += root[i, k] * h[i, c]
                     of_scores[c] = total
                 log_det[u] += math.log(spread)
-                scale = gaps[step] / spread
+                scale = variance / spread
                 for i in range(p):
                     gain = scale * of_information[i]
                     for j in range(i, p):
@@ -72,6 +88,8 @@ def filter_units(sums, ratio, order, gaps, root, columns, information, scores, p
                     if gain != 0.0:
                         for other in range(C):
                             q[c, other] -= gain * of_scores[other]
+            if after != 1.0:
+                rescale(J, h, after)
         for j in range(p):
             for i in range(j):
                 J[j, i] = J[i, j]

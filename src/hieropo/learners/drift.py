@@ -72,10 +72,12 @@ def followed(
     if any(drift.in_common):
         warn(in_common_note(drift))
     at_end, errors = constant.at_end(moments, periods, drift, actions)
-    hierarchy: Any = (
-        learned.hierarchy
-    )  # W is proportional to M, and so is the covariance of interactions at the end
-    ended = learn(at_end, hierarchy.shapes if moments.unit_dim > 1 else None)
+    first: Any = learned.hierarchy
+    if drift.rates and not any(drift.in_common):
+        ended = replace(learned, hierarchy=constant.hierarchies_at_end(first, drift, periods.span))
+        ended = replace(ended, posterior=condition_learned(at_end, ended.hierarchy, None))
+    else:  # W is proportional to M, and so is the covariance of interactions at the end
+        ended = learn(at_end, first.shapes if moments.unit_dim > 1 else None)
     return Followed(with_errors(ended, at_end, errors), at_end, drift, "")
 
 

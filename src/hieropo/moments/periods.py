@@ -6,6 +6,8 @@ Interactions of a unit (task s, action a), and the level of a task, walk from th
     Cov(gamma_sa(t), gamma_sa(t')) = M_0 + kappa sigma^2 W min(t, t')
     Cov(u_s(t), u_s(t')) = l^2 + eta sigma^2 min(t, t')
 
+or, where interactions fade at the rate lambda, Cov(gamma_sa(t), gamma_sa(t')) = exp(-lambda |t - t'|) M_0,
+
 with t = 0 in the first period; a period counts as its mean time. A policy acts at the end, t = E. Given c_a and u_s the
 rows of a unit are as informative about gamma_sa(E) as exp(-1/2 (g' J g - 2 g' h + c)): a filter over the periods
 gives the law of gamma_sa(E) given them, from which its prior N(0, M_0 + kappa sigma^2 W E) is divided out. J, h and c,
@@ -150,7 +152,7 @@ class UnitFactors(NamedTuple):
     """Information of the rows of units about their coefficients at one end of the log, the walk integrated out.
 
     Column 0 of ``scores`` and ``products`` is the reward. The next C are the levels of the T periods; or the level of
-    all periods, where levels do not move; or the p features in each of the T periods.
+    all periods, where levels do not move; or the p features in each of the T periods, or in all together.
 
     Attributes
     ----------
@@ -167,7 +169,9 @@ class UnitFactors(NamedTuple):
     log_det: Array
 
     @classmethod
-    def at_start(cls, periods: PeriodSums, noise_ratio: Array, walk: Array, *, paths: bool = False) -> Self:
+    def at_start(
+        cls, periods: PeriodSums, noise_ratio: Array, walk: Array, *, paths: bool = False, fading: float = 0.0
+    ) -> Self:
         """Return the information about the coefficients in the first period, by a filter from the end.
 
         Parameters
@@ -176,14 +180,19 @@ class UnitFactors(NamedTuple):
         noise_ratio : (K, T) array
             Noise variances of rows over sigma^2.
         walk : (p, p) array
-            A root of kappa W.
+            A root of kappa W; where coefficients fade, of the covariance to which they tend.
         paths : bool
             True for the features in each period in place of the levels.
+        fading : float
+            The rate at which coefficients return to 0; 0 for a walk. Above 0 the features of all periods together are
+            in the place of the levels.
         """
         order, p = np.arange(len(periods.times))[::-1], periods.dim
-        columns = _Columns(p, 0) if paths else _Columns(1, p + 1)
+        columns = _Columns(p, 0, by_period=fading <= 0.0) if paths or fading > 0.0 else _Columns(1, p + 1)
         gaps = -np.diff(periods.since[order], append=0.0)
-        return cls._filtered(periods, order, gaps, noise_ratio, walk, None, columns)
+        kept, variances = _steps(gaps, fading)
+        moves = np.stack([variances, np.ones(gaps.size), kept], axis=1)
+        return cls._filtered(periods, order, moves, noise_ratio, walk, None, columns)
 
     @classmethod
     def at_end(
@@ -195,6 +204,7 @@ class UnitFactors(NamedTuple):
         center: Array,
         *,
         one_level: bool = False,
+        fading: float = 0.0,
     ) -> Self:
         """Return the information about the changes of coefficients at the end from ``center``.
 
@@ -210,9 +220,13 @@ class UnitFactors(NamedTuple):
         order = np.arange(len(periods.times))
         gaps = np.diff(periods.times, append=periods.end)
         columns = _Columns(1, periods.dim + 1, by_period=not one_level)
+        if fading > 0.0:
+            periods, center = periods.less(center[:, None]), np.zeros_like(center)
         prior = regular_inverse(start), center
-        factors = cls._filtered(periods, order, gaps, noise_ratio, walk, prior, columns).about(center)
-        at_end = start + periods.span * walk @ walk.T
+        kept, variances = _steps(gaps, fading)
+        moves = np.stack([variances, 1.0 / kept, np.ones(gaps.size)], axis=1)
+        factors = cls._filtered(periods, order, moves, noise_ratio, walk, prior, columns).about(center)
+        at_end = prior_at_end(start, walk, periods.span, fading)
         log_det = np.linalg.slogdet(start)[1] - np.linalg.slogdet(at_end)[1]
         information = factors.information - regular_inverse(at_end)
         empty = ~periods.sums.any(axis=(2, 3))
@@ -226,13 +240,13 @@ class UnitFactors(NamedTuple):
         cls,
         periods: PeriodSums,
         order: Codes,
-        gaps: Array,
+        moves: Array,
         noise_ratio: Array,
         walk: Array,
         prior: tuple[Array, Array] | None,
         columns: "_Columns",
     ) -> Self:
-        """Filter the periods in some order; after each, coefficients walk for a time.
+        """Filter the periods in some order; after each, coefficients move, as ``filter_units`` has it.
 
         ``prior`` is the information (p, p) of coefficients before the first, and their means (K, p).
         """
@@ -247,8 +261,8 @@ class UnitFactors(NamedTuple):
             products[:, 0, 0] = np.tile((score * prior[1]).sum(axis=1), m)
         backend.periods(periods.sums.size).filter_units(
             np.ascontiguousarray(periods.sums).reshape(units, T, q), np.ascontiguousarray(noise_ratio),
-            np.ascontiguousarray(order), np.ascontiguousarray(gaps),
-            np.ascontiguousarray(walk), columns.as_codes(), information, scores, products, log_det,
+            np.ascontiguousarray(order), moves, np.ascontiguousarray(walk), columns.as_codes(),
+            information, scores, products, log_det,
         )  # fmt: skip
         shape = m, K
         return cls(
@@ -276,6 +290,19 @@ class UnitFactors(NamedTuple):
         return self._replace(scores=self.scores @ change, products=products)
 
 
+def _steps(gaps: Array, fading: float) -> tuple[Array, Array]:
+    """Return the share that is left of coefficients after some times (T,), and what they gain of a covariance."""
+    if fading <= 0.0:
+        return np.ones(gaps.size), gaps
+    return np.exp(-fading * gaps), -np.expm1(-2.0 * fading * gaps)
+
+
+def prior_at_end(start: Array, walk: Array, span: float, fading: float) -> Array:
+    """Return the covariance (p, p), ``span`` after the first period, of coefficients of ``start`` there."""
+    kept, variance = _steps(np.array([span]), fading)
+    return np.asarray(kept[0] ** 2 * start + variance[0] * walk @ walk.T)
+
+
 class TaskSystems(NamedTuple):
     """Information about all coefficients of tasks, walks of units and of levels integrated out.
 
@@ -293,8 +320,8 @@ class TaskSystems(NamedTuple):
     log_det: Array
 
     @classmethod
-    def of(cls, factors: UnitFactors, since: Array, eta: float, shared: float = 0.0) -> Self:
-        """Integrate the levels out, with a root of their covariance as :func:`level_root` has it."""
+    def of(cls, factors: UnitFactors, root: Array | None) -> Self:
+        """Integrate the levels out, whose covariance, along the columns of the factors, is that of a root (C, r)."""
         m, K, p, columns = factors.scores.shape
         products = factors.products.sum(axis=1)
         blocks, actions = np.zeros((m, K, p, K, p)), np.arange(K)
@@ -302,9 +329,8 @@ class TaskSystems(NamedTuple):
         information = blocks.reshape(m, K * p, K * p)
         scores = factors.scores.reshape(m, K * p, columns)
         square, log_det = products[:, 0, 0].copy(), factors.log_det.sum(axis=1)
-        if eta <= 0.0 and shared <= 0.0:
+        if root is None:
             return cls(information, scores[:, :, 0], square, log_det)
-        root = level_root(since, eta, shared)
         spread = np.eye(root.shape[1]) + root.T @ products[:, 1:, 1:] @ root
         along = np.concatenate(
             [root.T @ products[:, 1:, :1], root.T @ scores[:, :, 1:].swapaxes(1, 2)], axis=2
@@ -361,7 +387,7 @@ class Walks:
     start : (p, p) array
         M_0.
     walk : (p, p) array
-        A root of kappa W.
+        A root of kappa W; where interactions fade, of M_0.
     level : float
         l^2, the variance of levels in the first period.
     eta : float
@@ -370,6 +396,8 @@ class Walks:
     period_noise : (T,) array
         Noise variances of the rows of a period over those of their actions.
     shared : Shared
+    fading : float
+        The rate at which interactions return to 0; 0 for a walk.
     """
 
     center: Array
@@ -380,6 +408,7 @@ class Walks:
     noise_ratio: Array
     period_noise: Array
     shared: Shared = NOTHING_SHARED
+    fading: float = 0.0
 
     @property
     def _levels_move(self) -> bool:
@@ -387,7 +416,7 @@ class Walks:
 
     def prior(self, span: float) -> Array:
         """Return the covariance (p, p) of interactions at the end, ``span`` after the first period."""
-        return np.asarray(self.start + span * self.walk @ self.walk.T)
+        return prior_at_end(self.start, self.walk, span, self.fading)
 
     def at_end(self, moments: Moments, periods: PeriodSums, precision: Array) -> Moments:
         """Return the moments of rows at the end of the log that tell what the rows of ``moments`` tell.
@@ -405,7 +434,7 @@ class Walks:
         """
         from_center = UnitFactors.at_end(
             periods, self.noise_ratio[:, None] * self.period_noise, self.walk, self.start, self.center,
-            one_level=not self._levels_move,
+            one_level=not self._levels_move, fading=self.fading,
         )  # fmt: skip
         prior = regular_inverse(self.prior(periods.span))
         since = periods.since if self._levels_move else np.zeros(1)

@@ -9,8 +9,10 @@ from reference import drift as truth
 
 from hieropo import HierOPO, Moments
 from hieropo._utils.packed import pack, unpack
+from hieropo.estimation.crossed.drift import _FADING as FADING
 from hieropo.estimation.crossed.drift import _SHARES as SHARES
-from hieropo.estimation.crossed.drift import Constant, Drift, _Evidence, gauss_rule, learn_drift
+from hieropo.estimation.crossed.drift import _SIZES as SIZES
+from hieropo.estimation.crossed.drift import Constant, Drift, _axis, _Evidence, gauss_rule, learn_drift
 from hieropo.moments.periods import NOTHING_SHARED, PeriodSums, Shared, UnitFactors, Walks
 from hieropo.moments.uncertain_walks import UncertainWalks
 from hieropo.rows.keys import Keys
@@ -260,6 +262,65 @@ def test_evidence_is_that_of_dense_covariances(p: int, shared: Shared) -> None:
                 log_det -= sum(float(np.log(task.noise).sum()) for task in rows)  # a constant of the log
                 n = sum(map(len, rewards))
                 assert table[i, j, k] == pytest.approx(-0.5 * n * np.log(square) - 0.5 * log_det, rel=1e-9)
+
+
+@pytest.mark.parametrize("shared", [NOTHING_SHARED, Shared(unit=0.6)])
+@pytest.mark.parametrize("p", [1, 2])
+def test_evidence_of_interactions_that_fade_is_that_of_dense_covariances(p: int, shared: Shared) -> None:
+    rows, rewards, _, periods = a_log(p)
+    _, shape = covariances(p)
+    level, interaction = 0.5 * np.eye(p), 0.3 * np.eye(p) + 0.05
+    center, profile = np.linspace(0.4, 1.0, 2 * p).reshape(2, p), np.array([0.5, 1.0, 2.0, 1.5])
+    constant = Constant(center, level, interaction, shape, 0.0, RATIO, None, np.ones(3))
+    evidence = _Evidence(periods, constant, np.ones(3), periods.rows, profile, 0.0, center, shared)
+    table = evidence.fading_table() - _axis(FADING, 2.0)[1][1:, None] + np.log(len(SIZES))
+    for i, rate in enumerate(FADING / (END - TIMES[0])):
+        for k, size in enumerate(SIZES):
+            square = log_det = 0.0
+            for task, reward in zip(rows, rewards, strict=True):
+                noise = task.noise * profile[np.searchsorted(TIMES - TIMES[0], task.since)]
+                of_rows = replace(task, noise=noise, unit=shared.unit)
+                cov = of_rows.errors() + task.fading(size * interaction, rate)
+                cov = cov + task.x @ level @ task.x.T
+                about = reward - np.einsum("np,np->n", task.x, center[task.action])
+                square += about @ np.linalg.solve(cov, about)
+                log_det += np.linalg.slogdet(cov)[1] - float(np.log(task.noise).sum())
+            n = sum(map(len, rewards))
+            assert table[i, k] == pytest.approx(-0.5 * n * np.log(square) - 0.5 * log_det, rel=1e-9)
+
+
+@pytest.mark.parametrize("p", [1, 3])
+def test_rows_at_the_end_of_interactions_that_fade_tell_what_all_rows_tell(p: int) -> None:
+    rows, rewards, moments, periods = a_log(p)
+    start, _ = covariances(p)
+    rate = 0.4
+    law = replace(walks(p, 0.0), walk=np.linalg.cholesky(start), fading=rate)
+    np.testing.assert_allclose(law.prior(periods.span), start, rtol=1e-12)
+    ended = law.at_end(moments, periods, np.ones(len(moments)))
+    for s, (task, reward) in enumerate(zip(rows, rewards, strict=True)):
+        cov = task.errors() + task.fading(start, rate)
+        about = reward - np.einsum("np,np->n", task.x, law.center[task.action])
+        level = LEVEL * np.linalg.solve(cov + LEVEL, about).sum()
+        for a in range(2):
+            if not (task.action == a).any():
+                continue
+            one, left = task.of_action(a), (about - level)[task.action == a]
+            dense = one.errors() + one.fading(start, rate)
+            cross = start @ (one.x * np.exp(-rate * (one.end - one.since))[:, None]).T
+            mean = cross @ np.linalg.solve(dense, left)
+            expected = start - cross @ np.linalg.solve(dense, cross.T)
+            S = unpack(ended.sums[s, a], p + 2) / RATIO[a]
+            middle = law.center[a] + level * np.eye(p)[0]
+            posterior = start @ np.linalg.solve(np.eye(p) + S[:p, :p] @ start, np.eye(p))
+            score = S[:p, p] - S[:p, :p] @ middle
+            np.testing.assert_allclose(posterior, expected, rtol=1e-8, atol=1e-12)
+            np.testing.assert_allclose(posterior @ score, mean, rtol=1e-8, atol=1e-10)
+            square = S[p, p] - 2 * middle @ S[:p, p] + middle @ S[:p, :p] @ middle - score @ posterior @ score
+            log_det = np.linalg.slogdet(np.eye(p) + S[:p, :p] @ start)[1] - ended.log_precision[s, a]
+            noise = (task.action == a).sum() * np.log(RATIO[a])
+            assert -0.5 * (square + log_det + noise) == pytest.approx(
+                truth.log_density(left, dense), rel=1e-9
+            )
 
 
 def test_without_a_walk_rows_are_as_they_were() -> None:

@@ -10,7 +10,7 @@ def filter_units(
     sums: Array,
     ratio: Array,
     order: Codes,
-    gaps: Array,
+    moves: Array,
     root: Array,
     columns: Codes,
     information: Array,
@@ -18,19 +18,20 @@ def filter_units(
     products: Array,
     log_det: Array,
 ) -> None:
-    """Add the periods of each unit in some order; after each, its coefficients walk for a time.
+    """Add the periods of each unit in some order; after each, its coefficients move for a time.
 
     sums (u, T, q): packed sums of z = (phi, r, 1), of the units of m tasks one after the other. ratio (K, T): noise
-    variances of rows. order, gaps (T,): period, and time after it. root (p, p): R, of the covariance R R' that a
-    coefficient gains in a unit of time. columns (3,): the number of columns of z beside the reward, the first of them,
-    and 1 where each period has columns of its own. information (u, p, p), scores (u, p, 1 + C),
-    products (u, 1 + C, 1 + C) and log_det (u,) hold those before the first period, and receive those after the last.
+    variances of rows. order (T,): periods. moves (T, 3): after each, v, f and g: the coefficients are divided by f,
+    gain the covariance v R R', and are divided by g. root (p, p): R. columns (3,): the number of columns of z beside
+    the reward, the first of them, and 1 where each period has columns of its own. information (u, p, p),
+    scores (u, p, 1 + C), products (u, 1 + C, 1 + C) and log_det (u,) hold those before the first period, and receive
+    those after the last.
     """
     units, p = len(sums), len(root)
     width, first_of_z, by_period = columns.tolist()
     of_z = slice(first_of_z, first_of_z + width)
     of_unit = np.tile(ratio, (units // len(ratio), 1))
-    for t, gap in zip(order.tolist(), gaps.tolist(), strict=True):
+    for t, (variance, before, after) in zip(order.tolist(), moves.tolist(), strict=True):
         S = unpack(sums[:, t] / of_unit[:, t, None], p + 2)
         information += S[:, :p, :p]
         scores[:, :, 0] += S[:, :p, p]
@@ -41,8 +42,17 @@ def filter_units(
         products[:, some, some] += S[:, of_z, of_z]
         products[:, 0, some] += S[:, p, of_z]
         products[:, some, 0] += S[:, of_z, p]
-        if gap > 0.0 and root.any():
-            log_det += _walk(information, scores, products, np.sqrt(gap) * root)
+        _scale(information, scores, before)
+        log_det -= 2.0 * p * np.log(before)
+        if variance > 0.0 and root.any():
+            log_det += _walk(information, scores, products, np.sqrt(variance) * root)
+        _scale(information, scores, after)
+
+
+def _scale(information: Array, scores: Array, factor: float) -> None:
+    if factor != 1.0:
+        information *= factor**2
+        scores *= factor
 
 
 def _walk(information: Array, scores: Array, products: Array, root: Array) -> Array:

@@ -12,9 +12,14 @@ The standard deviations that the walks gain over the log, in units of the noise,
 each, else half-Cauchy (scale 1). Odds are the ratio of the evidence for a walk to that without it, averaged over all
 else.
 
+Interactions that move may walk, or fade: return to 0 at the rate lambda, with the covariance exp(-lambda |t - t'|) M_0
+between two times. Fading is a priori as likely as a walk and as no change, lambda over the log half-Cauchy (scale 1).
+It is looked for where the odds of a walk are above 1 and levels do not move, and its evidence is added to theirs.
+
 Interactions decide the choices, so their rate is integrated (:mod:`hieropo.moments.uncertain_walks`): by no walk, with
-its probability, and by the Gauss rule of the posterior of the standard deviation given a walk (Golub and Welsch, 1969),
-each with the mean of M_0 given it. No walk is left out where it has hardly any probability.
+its probability, and by the Gauss rules of the posteriors of the standard deviation given a walk and of log lambda given
+that they fade (Golub and Welsch, 1969), each node with the mean of M_0 given it. Nodes with hardly any probability are
+left out.
 
 A walk is taken as 0 where its odds are at most 1. Where those of levels are above 10, the standard deviation is its
 posterior mean. Between the two, the rate is that of the walk times its probability. The covariance of coefficients at
@@ -51,6 +56,7 @@ from hieropo.estimation.crossed.action_walks import (
     share_of_walk,
     tasks_of_paths,
 )
+from hieropo.estimation.crossed.mixture import CrossedHierarchies
 from hieropo.estimation.crossed.walking import RateError, WalkErrors
 from hieropo.model.crossed.hierarchy import CrossedHierarchy
 from hieropo.model.steps import upper_factor
@@ -61,6 +67,7 @@ from hieropo.moments.periods import (
     TaskSystems,
     UnitFactors,
     Walks,
+    level_root,
     nearest_constant,
 )
 from hieropo.moments.statistics import Moments
@@ -72,8 +79,8 @@ Still = Literal[
     "", "not asked", "prior", "choices", "groups", "clusters", "likelihood", "precision", "moments", "times"
 ]
 _POSSIBLE = 0.0  # log odds from which a walk is averaged with none
-_EXCLUDED = 0.01  # probability of no walk of interactions up to which it is left out
-_RATES = 2  # nodes of their rate
+_EXCLUDED = 0.01  # probability up to which a node of the rate of interactions is left out
+_RATES = 2  # nodes of the rate of a walk, and of interactions that fade
 _HOPELESS = -1.0  # log odds of each walk, the other as 0, below which both are not looked for together
 _UNITS, _FEWEST = 2_000, 60  # coefficients, and tasks at least, that the walks are learned from
 _LOG_STEP = float(np.log(2.0)) / 2
@@ -81,6 +88,10 @@ _NODES = np.exp(_LOG_STEP * np.arange(-8, 4, 2))  # of the standard deviation ov
 _FINE = 7  # the same where a walk may be there, over those that have weight
 _LIGHT = 0.03  # weight of others at most, in units of the largest
 _BEYOND = 1.5 * _LOG_STEP  # that they reach over them, on the log scale
+_FADING = np.log(2.0) * np.exp(
+    2.0 * _LOG_STEP * np.arange(-1, 5)
+)  # rate times the time of the log: half in 2 to 1/16
+_SIZES = np.array([0.7, 1.2, 2.0, 3.3])  # M_0 of interactions that fade, in units of M without drift
 _ACTION_NODES = np.exp(2.0 * _LOG_STEP * np.arange(-8, 2))  # the same of actions, which all tasks tell
 _LEAST, _ROUNDING = 1e-3, 1e-12
 _NORMAL = 1.96
@@ -95,11 +106,23 @@ _NUMBERS: dict[Any, Any] = {None: np.inf, "inf": np.inf, "-inf": -np.inf}  # Non
 
 
 class Rate(NamedTuple):
-    """A node of the posterior of the rate of interactions: its weight, kappa, and M_0 in units of M without drift."""
+    """A node of the posterior of the rate of interactions.
+
+    Attributes
+    ----------
+    weight : float
+    kappa : float
+        Variance that an interaction gains in a unit of time, in units of the noise; where it fades, in the first.
+    start : float
+        M_0 in units of M without drift.
+    fading : float
+        The rate at which interactions return to 0, their covariance M_0 as before; 0 for a walk.
+    """
 
     weight: float
     kappa: float
     start: float
+    fading: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +157,8 @@ class Drift:
         those of a task. 0 where they have none.
     rates : tuple of Rate
         Nodes of the posterior of kappa, whose weights add to 1; empty where interactions do not move.
+    noise : float
+        Noise variance over that of a fit without drift, where interactions move.
     """
 
     kappa: float
@@ -152,6 +177,7 @@ class Drift:
     shared: float = 0.0
     level_shared: float = 0.0
     rates: tuple[Rate, ...] = ()
+    noise: float = 1.0
 
     @property
     def moves(self) -> bool:
@@ -279,8 +305,9 @@ class Constant:
         rates = drift.rates or (Rate(1.0, drift.kappa, drift.start),)
         walks = tuple(
             Walks(
-                center, rate.start * self.interaction, upper_factor(rate.kappa * self.walk)[0], self.level_var,
-                drift.eta, self.noise_ratio, drift.noise_of(periods), drift.in_common,
+                center, rate.start * self.interaction,
+                upper_factor(rate.start * self.interaction if rate.fading else rate.kappa * self.walk)[0],
+                self.level_var, drift.eta, self.noise_ratio, drift.noise_of(periods), drift.in_common, rate.fading,
             )
             for rate in rates
         )  # fmt: skip
@@ -291,6 +318,18 @@ class Constant:
         size = center.size
         of_actions = np.zeros((size, size)) if actions is None else self.noise * actions.error
         return ended, WalkErrors(of_actions, RateError(moments.keys, roots) if len(rates) > 1 else None)
+
+    def hierarchies_at_end(self, first: CrossedHierarchies, drift: Drift, span: float) -> CrossedHierarchies:
+        """Return the hierarchies of a fit without drift with the interactions, and the noise, of the end of the log.
+
+        M at the end is the mean over the rates of what it is given each: of M_0 and of what a walk adds.
+        """
+        unit = float(np.trace(self.interaction) / np.trace(self.walk))  # M = unit W
+        sizes = first.weights * first.noise_var
+        mean = float(sizes @ first.interaction_sd**2 / sizes.sum())
+        added = sum(rate.weight * rate.kappa for rate in drift.rates if not rate.fading) * span / unit
+        square = drift.start * first.interaction_sd**2 + added * mean
+        return replace(first, interaction_sd=np.sqrt(square), noise_var=drift.noise * first.noise_var)
 
     def walk_of_actions(
         self, moments: Moments, periods: PeriodSums, drift: Drift, *, first: bool = True
@@ -407,16 +446,20 @@ def _integrated(evidence: "_Evidence", table: Array, odds: list[float], density:
     eta = share_of_walk(odds[1]) * float(of_eta @ etas[0]) ** 2 / span
     if odds[0] <= _POSSIBLE:
         return Drift(0.0, eta, odds[0], odds[1], start=float(of_start @ _FINE_SHARES))
-    starts = weight.sum(axis=1) @ _FINE_SHARES / np.maximum(of_kappa, np.finfo(np.float64).tiny)
-    sds, shares = gauss_rule(kappas[0], of_kappa, _RATES)
-    walk = 1.0 / (1.0 + float(np.exp(-odds[0])))
-    rates = [
-        Rate(walk * share, sd**2 / span, float(np.interp(sd, kappas[0], starts)))
-        for sd, share in zip(sds.tolist(), shares.tolist(), strict=True)
-    ]
-    if 1.0 - walk > _EXCLUDED:
+    log_odds, of_walks, fading = odds[0], 1.0, None
+    if eta == 0.0 and evidence.shared.task == 0.0:
+        fading = evidence.fading_table()
+        walks, fades = float(logsumexp(fine)), float(logsumexp(fading))
+        log_odds += float(np.logaddexp(walks, fades)) - walks
+        of_walks = 1.0 / (1.0 + float(np.exp(fades - walks)))
+    moves = 1.0 / (1.0 + float(np.exp(-log_odds)))
+    rates = _walking_rates(kappas[0], weight.sum(axis=1), moves * of_walks, span)
+    if fading is not None:
+        rates += _fading_rates(fading, moves * (1.0 - of_walks), evidence)
+    if 1.0 - moves > _EXCLUDED:
         still = np.asarray(logsumexp(evidence.table(none, etas, _FINE_SHARES)[0], axis=0))
-        rates.insert(0, Rate(1.0 - walk, 0.0, float(np.exp(still - logsumexp(still)) @ _FINE_SHARES)))
+        rates.insert(0, Rate(1.0 - moves, 0.0, float(np.exp(still - logsumexp(still)) @ _FINE_SHARES)))
+    rates = [rate for rate in rates if rate.weight > _EXCLUDED]
     whole = sum(rate.weight for rate in rates)
     rates = [rate._replace(weight=rate.weight / whole) for rate in rates]
     middle, (low, high) = float(of_kappa @ kappas[0]), _interval(kappas[0], of_kappa)
@@ -424,7 +467,36 @@ def _integrated(evidence: "_Evidence", table: Array, odds: list[float], density:
         float(np.log(2.0) * np.sqrt(span / density) / sd) for sd in (middle, high, low)
     )
     kappa, start = (sum(rate.weight * rate[k] for rate in rates) for k in (1, 2))
-    return Drift(kappa, eta, odds[0], odds[1], half_life, shortest, longest, start, rates=tuple(rates))
+    noise = evidence.noise(middle, eta, float(of_start @ _FINE_SHARES)) / evidence.constant.noise
+    return Drift(
+        kappa, eta, log_odds, odds[1], half_life, shortest, longest, start, rates=tuple(rates), noise=noise
+    )
+
+
+def _walking_rates(sds: Array, weights: Array, share: float, span: float) -> list[Rate]:
+    """Return the nodes of walks, of a share in all: from weights of standard deviations over the log, and of M_0."""
+    of_sds = weights.sum(axis=1)
+    starts = weights @ _FINE_SHARES / np.maximum(of_sds, np.finfo(np.float64).tiny)
+    nodes, shares = gauss_rule(sds, of_sds, _RATES)
+    return [
+        Rate(share * one, sd**2 / span, float(np.interp(sd, sds, starts)))
+        for sd, one in zip(nodes.tolist(), shares.tolist(), strict=True)
+    ]
+
+
+def _fading_rates(table: Array, share: float, evidence: "_Evidence") -> list[Rate]:
+    """Return the nodes of interactions that fade, of a share in all, from a table of their evidence."""
+    weights = np.exp(table - logsumexp(table))
+    of_rates, logs = weights.sum(axis=1), np.log(_FADING)
+    sizes = weights @ _SIZES / np.maximum(of_rates, np.finfo(np.float64).tiny)
+    nodes, shares = gauss_rule(logs, of_rates, _RATES)
+    constant, span = evidence.constant, evidence.periods.span
+    unit = float(np.trace(constant.interaction) / np.trace(constant.walk))  # M = unit W
+    rates = []
+    for node, one in zip(nodes.tolist(), shares.tolist(), strict=True):
+        fading, size = float(np.exp(node)) / span, float(np.interp(node, logs, sizes))
+        rates.append(Rate(share * one, 2.0 * fading * size * unit, size, fading))
+    return rates
 
 
 def gauss_rule(nodes: Array, weights: Array, count: int) -> tuple[Array, Array]:
@@ -486,23 +558,62 @@ class _Evidence(NamedTuple):
 
     def table(self, kappa: tuple[Array, Array], eta: tuple[Array, Array], shares: Array = _SHARES) -> Array:
         """Return log weights of the nodes of both walks, and of M_0: (len(kappa), len(eta), len(shares))."""
+        masses = kappa[1][:, None, None] + eta[1][:, None] - np.log(shares.size)
+        return np.asarray(self._log_evidence(self._values(kappa[0], eta[0], shares)) + masses)
+
+    def noise(self, sd: float, eta: float, share: float) -> float:
+        """Return the noise variance at its mode, given walks."""
+        of_level = np.array([np.sqrt(eta * self.periods.span)])
+        return float(self._values(np.array([sd]), of_level, np.array([share]))[0, 0, 0, 0] / self.rows.sum())
+
+    def _values(self, sds: Array, of_levels: Array, shares: Array) -> Array:
+        """Return squares and log determinants (len(sds), len(of_levels), len(shares), 2)."""
         constant, span = self.constant, self.periods.span
         walk, ratio = upper_factor(constant.walk)[0], constant.noise_ratio[:, None] * self.period_noise
-        values = np.zeros((kappa[0].size, eta[0].size, shares.size, 2))
+        values = np.zeros((sds.size, of_levels.size, shares.size, 2))
         roots = [self._prior(share) for share in shares.tolist()]
         for piece in self.periods.pieces():
             independent, log_det = self.periods.at(piece).whitened(self.shared.unit)
             values[..., 1] += log_det.sum()
             some = independent.times_precision(self.precision[piece])
-            for i, sd in enumerate(kappa[0].tolist()):
+            for i, sd in enumerate(sds.tolist()):
                 factors = UnitFactors.at_start(some, ratio, sd / np.sqrt(span) * walk)
-                for j, of_level in enumerate(eta[0].tolist()):
-                    systems = TaskSystems.of(factors, some.since, of_level**2 / span, self.shared.task)
+                for j, of_level in enumerate(of_levels.tolist()):
+                    rate, shared = of_level**2 / span, self.shared.task
+                    moves = rate > 0.0 or shared > 0.0
+                    systems = TaskSystems.of(factors, level_root(some.since, rate, shared) if moves else None)
                     for k, root in enumerate(roots):
                         values[i, j, k] += self._of(systems, root)
+        return values
+
+    def fading_table(self) -> Array:
+        """Return log weights of interactions that fade: of their rates and of M_0, as :meth:`table` has them.
+
+        Levels do not move.
+        """
+        about = self._replace(
+            periods=self.periods.less(self.center[:, None]), center=np.zeros_like(self.center)
+        )
+        constant, rates = self.constant, _FADING / self.periods.span
+        ratio, of_level = constant.noise_ratio[:, None] * self.period_noise, upper_factor(constant.level)[0]
+        values = np.zeros((rates.size, _SIZES.size, 2))
+        for piece in about.periods.pieces(paths=True):
+            independent, log_det = about.periods.at(piece).whitened(self.shared.unit)
+            values[..., 1] += log_det.sum()
+            some = independent.times_precision(self.precision[piece])
+            for k, size in enumerate(_SIZES.tolist()):
+                root = upper_factor(size * constant.interaction)[0]
+                prior: Array = np.asarray(np.kron(np.eye(len(constant.noise_ratio)), root), dtype=np.float64)
+                for i, rate in enumerate(rates.tolist()):
+                    factors = UnitFactors.at_start(some, ratio, root, fading=rate)
+                    values[i, k] += about._of(TaskSystems.of(factors, of_level), prior)
+        mass = _axis(_FADING, 2.0)[1][1:]
+        return np.asarray(self._log_evidence(values) + mass[:, None] - np.log(_SIZES.size))
+
+    def _log_evidence(self, values: Array) -> Array:
+        """Return the log evidence from squares and log determinants (..., 2)."""
         log_evidence = -0.5 * self.rows.sum() * np.log(values[..., 0]) - 0.5 * values[..., 1]
-        log_evidence -= 0.5 * self.rows @ np.log(self.period_noise) + self.penalty
-        return np.asarray(log_evidence + kappa[1][:, None, None] + eta[1][:, None] - np.log(shares.size))
+        return np.asarray(log_evidence - 0.5 * self.rows @ np.log(self.period_noise) - self.penalty)
 
     def _prior(self, share: float) -> Array:
         """Return a root of the covariance of all coefficients of a task in the first period."""
