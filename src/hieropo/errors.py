@@ -5,7 +5,7 @@ Every message says the value found, where it stands, the likely cause and what t
 
 import inspect
 import warnings
-from typing import Self
+from typing import Any, Self
 
 
 class HieropoError(Exception):
@@ -23,6 +23,7 @@ class InputError(HieropoError, ValueError):
         True where lenient reading sets such a row aside.
     """
 
+    args: tuple[Any, ...]
     row: int | None = None
     lenient: bool = False
 
