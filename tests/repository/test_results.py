@@ -366,7 +366,7 @@ def test_the_first_log_of_interactions_that_walk_is_that_of_the_table(load) -> N
     run = load("drift").one_run("interactions", 0)
     assert run.best == pytest.approx(0.735030, abs=1e-5)
     assert [run.none.gain, run.none.claimed] == pytest.approx([0.595116, 0.487073], abs=1e-3)
-    assert [run.auto.gain, run.auto.claimed] == pytest.approx([0.648270, 0.647467], abs=1e-3)
+    assert [run.auto.gain, run.auto.claimed] == pytest.approx([0.627305, 0.609060], abs=1e-3)
     assert run.auto.found == (True, False, False)
     assert not run.auto.alike
     assert not any(run.none.found)
