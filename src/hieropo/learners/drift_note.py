@@ -63,7 +63,7 @@ def in_common_note(drift: Drift) -> str:
         rows, share = "a task", drift.level_shared
     return (
         f"Rows of {rows} that are close in time have alike rewards (correlation {share / (1 + share):.2f}), more than "
-        "drift explains. Rows of one visit, session or day often have. The fit counts such rows as fewer rows. If a "
+        "drift explains. Rows of one visit, session or day often do. The fit counts such rows as fewer rows. If a "
         "column names the visit, session or day, name it by cluster=."
     )
 

@@ -125,9 +125,9 @@ class HierOPO(LearnsFromMoments):
         metadata.
     drift : {"auto", None}
         With the crossed prior and ``time=``: "auto" lets interactions, effects of actions in all tasks alike, and
-        levels of tasks follow random walks, each where its Bayes factor is above 10. Between 1 and 10 the fit uses the
-        rate of the walk times its probability. Policies are then of the end of the log. Where an error that rows of
-        one period have in common explains the log better, such rows count as fewer rows. None: coefficients are
+        levels of tasks follow random walks, each where its Bayes factor is above 10. Between 1 and 10 the fit averages
+        over the walk and none. Interactions may also fade. Policies are then of the end of the log. Where an error that
+        rows of one period have in common explains the log better, such rows count as fewer rows. None: coefficients are
         constant.
     roles : mapping, optional
         Columns by role, as the parameters of :meth:`fit` name them, for use as a scikit-learn estimator:

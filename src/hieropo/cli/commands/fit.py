@@ -100,8 +100,8 @@ LEARNERS = {"hier": "HierOPO", "flat": "FlatOPO", "pooled": "PooledOPO"}
 @click.option(
     "--task-kinds", default="auto", show_default=True, metavar="auto|one|NUMBER", callback=_task_kinds,
     help="Kinds of tasks, each with effects of actions of its own. auto: several kinds where their Bayes factor "
-    "against one kind is above 10. one: all tasks vary around one mean. A number from 2 to 6: that many kinds. With "
-    "--algorithm hier only.",
+    "against one kind is above 10, and above that of different spreads. one: all tasks vary around one mean. A number "
+    "from 2 to 6: that many kinds. With --algorithm hier only.",
 )  # fmt: skip
 @click.option(
     "--drift", type=click.Choice(["auto", "none"]), default="auto", show_default=True,

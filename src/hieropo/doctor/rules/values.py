@@ -163,9 +163,9 @@ def averaged(stats: LogStatistics) -> Iterator[Finding]:
         return
     yield Finding(
         "limits", "weights may count averaged rows", f"column {column!r}",
-        f"The mean weight is {mean:.3g}: a row counts as so many rows, all with exactly its reward. That is right for "
-        "equal rows that were counted. If a reward is the mean of as many rows as its weight says, intervals are too "
-        f"narrow, by a factor of about {mean**0.5:.2g}, and rows that are close in time seem alike.",
+        f"The mean weight is {mean:.3g}: a row counts as that many rows, all with exactly its reward. That is right "
+        "for equal rows that were counted. If a reward is the mean of as many rows as its weight says, intervals are "
+        f"too narrow, by a factor of about {mean**0.5:.2g}, and rows that are close in time seem alike.",
         f"If rewards are means, name the column as precision: precision={column!r}, on the command line --precision "
         f"{column}.",
     )  # fmt: skip

@@ -96,7 +96,7 @@ def warn_of_unused(setting: TaskKindsSetting) -> None:
     """
     if isinstance(setting, int):
         warn(
-            f"task_kinds={setting} is not used, and all tasks vary around one mean: the fit found no "
+            f"task_kinds={setting} is not used, and all tasks vary around one mean: the fit did not find "
             f"{setting} kinds in this log. Kinds need {_FEWEST} to {_MOST} tasks in memory, at least {SMALLEST:g} "
             f"tasks of each kind, no groups or metadata, and at most {WIDEST} coefficients: (kinds x actions + 1) x "
             "features. Set fewer kinds, or task_kinds='one'."

@@ -118,5 +118,6 @@ class _TimesOfText(WrappedSource):
         raise LogError.in_row(
             first_row + row,
             f"Column {self._column!r}, row {first_row + row}: {str(texts[row])[:40]!r} is not a time {zone} a zone "
-            "as ISO 8601 writes it, and the first value of the column is. Write all as that one, or drop such rows.",
+            "in the form of ISO 8601, and the first value of the column is. Write all values like the first, or drop "
+            "such rows.",
         )
