@@ -86,7 +86,7 @@ def with_errors(learned: Learning, moments: Moments, errors: WalkErrors | None) 
     if errors is None:
         return learned
     assert isinstance(learned.hierarchy, CrossedHierarchies)
-    hierarchy = WalkingHierarchies.of(learned.hierarchy, errors)
+    hierarchy = WalkingHierarchies.of(learned.hierarchy, errors.at(moments.keys))
     return replace(learned, hierarchy=hierarchy, posterior=condition_learned(moments, hierarchy, None))
 
 

@@ -67,6 +67,10 @@ class RateError:
         place = np.asarray(self.tasks.locate(keys.values))
         return np.where((place < 0)[:, None, None], 0.0, self.root[place])
 
+    def at(self, keys: Keys) -> Self:
+        """Return the error without tasks that are not among ``keys``."""
+        return self if keys is self.tasks else type(self)(keys, self.of(keys))
+
     def with_actions(self, positions: Codes, n_actions: int) -> Self:
         """Return the error for a map of more actions, which have none; ``positions`` are those of the old ones."""
         p = self.root.shape[1] // positions.size
@@ -88,6 +92,10 @@ class WalkErrors(NamedTuple):
 
     of_actions: Array
     of_rate: RateError | None = None
+
+    def at(self, keys: Keys) -> Self:
+        """Return the errors without those of tasks that are not among ``keys``, such as tasks that were forgotten."""
+        return self if self.of_rate is None else self._replace(of_rate=self.of_rate.at(keys))
 
     def with_actions(self, positions: Codes, n_actions: int) -> Self:
         """Return the errors for a map of more actions, which have none; ``positions`` are those of the old ones."""
