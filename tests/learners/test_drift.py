@@ -21,6 +21,7 @@ from hieropo.cli import main
 from hieropo.estimation.crossed import action_walks, drift
 from hieropo.estimation.crossed.walking import RateError, WalkErrors, WalkingHierarchies
 from hieropo.model.attribution import attribution, without_tasks
+from hieropo.serve.learning import base_moments, learned
 from hieropo.storage import verify_policy
 
 ROLES = {"task": "site", "action": "offer", "reward": "profit", "time": "when"}
@@ -263,6 +264,41 @@ def test_the_hierarchy_is_learned_once(fitted: HierOPO, unasked: HierOPO) -> Non
     added = one.interaction_sd**2 - drift.start * first.interaction_sd**2
     assert added.min() > 0.1
     np.testing.assert_allclose(added, added[0], rtol=1e-9)
+
+
+def test_within_kinds_interactions_gain_all_that_the_walk_adds() -> None:
+    """The walk is in units of M between tasks of all kinds, of which the kinds are most."""
+    rng = np.random.default_rng(0)
+    site = np.repeat(np.arange(30), 120)
+    action, when = rng.integers(0, 3, site.size), rng.random(site.size)
+    kinds = 2.0 * np.array([[1.0, 0.0, -1.0], [-1.0, 1.0, 0.0], [0.0, -1.0, 1.2]])
+    theta = (
+        kinds[np.arange(30) % 3] + 0.5 * rng.standard_normal((30, 1)) + 0.05 * rng.standard_normal((30, 3))
+    )
+    path = theta + 0.6 / 20**0.5 * np.cumsum(rng.standard_normal((20, 30, 3)), axis=0)
+    profit = path[(20 * when).astype(int), site, action] + rng.standard_normal(site.size)
+    log = pa.table({"site": site, "offer": action, "profit": profit, "when": when})
+    first, moved = (HierOPO(logging="random", drift=drift).fit(log, **ROLES) for drift in (None, "auto"))
+    hierarchy = moved.hierarchy_
+    assert first.hierarchy_.kinds is not None
+    assert hierarchy.kinds is not None
+    sds = [float(one.weights @ one.interaction_sd) for one in (first.hierarchy_, hierarchy)]
+    assert 0.55 < np.sqrt(sds[1] ** 2 - sds[0] ** 2) < 0.75
+    table = moved.posterior_.table()
+    errors = np.asarray(table.means)[..., 0] - path[-1][:, np.asarray(moved.features_.actions)]
+    assert np.std(errors / np.sqrt(np.asarray(table.covs)[..., 0])) < 1.15
+
+
+def test_a_task_that_was_forgotten_is_in_no_file(tmp_path: Path) -> None:
+    log = a_log()
+    named = log.set_column(0, "site", pa.array([f"site {site:04d}!" for site in log["site"].to_pylist()]))
+    first = HierOPO(logging="random").fit(named, **ROLES)
+    again, _ = learned(base_moments(first).without(["site 0007!"]), first)
+    error = again.hierarchy_.rate_error
+    np.testing.assert_array_equal(np.delete(first.hierarchy_.rate_error.root, 7, axis=0), error.root)
+    saved = again.save(tmp_path / "policy")
+    assert all(b"site 0007!" not in file.read_bytes() for file in saved.iterdir())
+    assert any(b"site 0008!" in file.read_bytes() for file in saved.iterdir())
 
 
 def test_a_policy_on_disk_keeps_the_error_of_the_rate(fitted: HierOPO, tmp_path: Path) -> None:

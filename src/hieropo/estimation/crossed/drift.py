@@ -322,13 +322,19 @@ class Constant:
     def hierarchies_at_end(self, first: CrossedHierarchies, drift: Drift, span: float) -> CrossedHierarchies:
         """Return the hierarchies of a fit without drift with the interactions, and the noise, of the end of the log.
 
-        M at the end is the mean over the rates of what it is given each: of M_0 and of what a walk adds.
+        M at the end is the mean over the rates of what it is given each: of M_0 and of what a walk adds. With kinds of
+        tasks M is that between tasks of all kinds. The kinds stay as they are, and interactions within a kind move.
         """
         unit = float(np.trace(self.interaction) / np.trace(self.walk))  # M = unit W
-        sizes = first.weights * first.noise_var
-        mean = float(sizes @ first.interaction_sd**2 / sizes.sum())
+        sizes, within = first.weights * first.noise_var, first.interaction_sd**2
+        between = (
+            within
+            if first.kinds is None
+            else first.kinds.as_one(first.action_sd, first.interaction_sd)[1] ** 2
+        )
+        mean = float(sizes @ between / sizes.sum())
         added = sum(rate.weight * rate.kappa for rate in drift.rates if not rate.fading) * span / unit
-        square = drift.start * first.interaction_sd**2 + added * mean
+        square = np.maximum(within - (1.0 - drift.start) * between, 0.0) + added * mean
         return replace(first, interaction_sd=np.sqrt(square), noise_var=drift.noise * first.noise_var)
 
     def walk_of_actions(
