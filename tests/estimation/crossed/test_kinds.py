@@ -50,6 +50,16 @@ def three() -> HierOPO:
     return fitted(rows(1.0))
 
 
+def test_the_order_of_rows_does_not_choose_partitions_and_nodes(three: HierOPO) -> None:
+    log = rows(1.0)
+    order = np.random.default_rng(3).permutation(len(log["task"]))
+    other = fitted({name: np.asarray(column)[order] for name, column in log.items()})
+    place = np.asarray(other.posterior_.moments.keys.require(three.posterior_.moments.keys.values))
+    table, of_other = three.posterior_.table(), other.posterior_.table()
+    np.testing.assert_allclose(np.asarray(of_other.means)[place], table.means, rtol=0, atol=1e-3)
+    np.testing.assert_allclose(np.asarray(of_other.covs)[place], table.covs, rtol=5e-3)
+
+
 def test_kinds_are_found_and_each_task_is_of_its_own(three: HierOPO) -> None:
     hierarchies, kinds = three.hierarchy_, three.posterior_.task_kinds
     assert hierarchies.kinds.log_odds > np.log(10)

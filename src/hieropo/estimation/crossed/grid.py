@@ -44,7 +44,7 @@ _NEGLIGIBLE = 1e-4  # weight of a node, in units of the largest, from which the 
 _DEGREE = (
     3  # of the polynomials that conditioned nodes integrate as all nodes do; 2 of four standard deviations
 )
-_DECIMALS = 4  # of log weights, where conditioned nodes are chosen
+DECIMALS = 4  # of log weights, where conditioned nodes are chosen
 _NARROW = 0.02  # sd of a log standard deviation below which its mean is enough
 _DETERMINED = (
     0.01  # change of a posterior, in its standard deviations, up to which a standard deviation is told
@@ -554,7 +554,7 @@ def few_nodes(weights: Array, sds: list[Array], degree: int = _DEGREE) -> Array:
 
     from scipy.optimize import nnls
 
-    share = np.exp(np.round(np.log(weights / weights.sum()), _DECIMALS))
+    share = np.exp(np.round(np.log(weights / weights.sum()), DECIMALS))
     share /= share.sum()
     wide, rows = [], [np.ones(weights.size)]
     for sd in sds:

@@ -32,6 +32,7 @@ import numpy as np
 from hieropo._kernels.reference.gaussians import phi
 from hieropo._utils.arrays import Array, Codes
 from hieropo.errors import InputError, NumericalError, warn
+from hieropo.estimation.crossed.grid import DECIMALS
 from hieropo.estimation.crossed.kind_partitions import (
     SMALLEST,
     WIDEST,
@@ -55,6 +56,7 @@ from hieropo.model.crossed.propagation import Factors, propagate
 from hieropo.model.crossed.steps import ObservedUnits
 from hieropo.model.steps import upper_factor
 from hieropo.moments.statistics import Moments
+from hieropo.rows.ids import Ids
 
 TaskKindsSetting = Literal["one", "auto"] | int
 MOST_KINDS = 6
@@ -72,6 +74,7 @@ _OUTSIDE = 12.0  # log evidence behind the best m, from which on those further a
 _CLOSE = 1e-3
 _ROUNDS = 40  # of expectation propagation, in which a partition converges or is given up
 _RARE = 0.04  # weight of a partition, with m = 0 or above, below which it is left out of those
+_SIZE_DECIMALS = 6  # of arctan of a, c and m, where nodes that stand for all are chosen
 _KEPT = 1e-4  # weight of a node that is kept, in units of the largest
 _SHOWN = 100  # nodes that stand for all where standard deviations are summarised
 
@@ -461,6 +464,7 @@ def mixed_kinds(
     if not _enough_tasks(moments) or m <= 0:
         return None
     units = ObservedUnits.of(moments, shapes.noise_ratio).over(noise)
+    units = units.of_tasks(_by_id(moments.keys.values[units.tasks]))
     scales = Scales(units, shapes, a, level, m, noise)
     numbers = tuple(n for n in (range(2, MOST_KINDS + 1) if number is None else (number,)) if scales.room(n))
     if not numbers:
@@ -469,6 +473,11 @@ def mixed_kinds(
         return _integrated(scales, numbers, given=number is not None)
     except (NumericalError, np.linalg.LinAlgError):  # a log that says too little of a task without the others
         return None
+
+
+def _by_id(ids: Ids) -> Codes:
+    """Return the order (n,) of ids, of others than numbers that of their texts: it chooses where searches start."""
+    return np.argsort(ids if ids.dtype.kind in "iufM" else ids.astype(str), kind="stable")
 
 
 def _integrated(scales: Scales, numbers: tuple[int, ...], *, given: bool) -> MixedKinds | None:
@@ -514,13 +523,17 @@ def _flat(scales: Scales, some: list[_Approximated], log_odds: float) -> MixedKi
 
 
 def _few(weights: Array, m: Array, others: tuple[Array, Array]) -> Array:
-    """Return weights on few nodes with the same mean and variance of m, and the same means of a and c."""
+    """Return weights on few nodes with the same mean and variance of m, and the same means of a and c.
+
+    Logs of weights, and sizes, are rounded, so that rounding elsewhere does not decide which nodes are taken.
+    """
     from scipy.optimize import nnls
 
-    share = weights / weights.sum()
+    share = np.exp(np.round(np.log(weights / weights.sum()), DECIMALS))
+    share /= share.sum()
     rows = [np.ones(share.size)]
     for sd in (*others, m):
-        u = np.arctan(sd)
+        u = np.round(np.arctan(sd), _SIZE_DECIMALS)
         away = u - share @ u
         rows.append(away / max(float(np.sqrt(share @ away**2)), 1e-12))
     rows.append(rows[-1] ** 2)
