@@ -91,8 +91,8 @@ def integrate_crossed(
     equal_noise : bool
         True takes the noise of all tasks as equal, as for moments in shards. Default: where the log asks for it, it
         differs between tasks (:mod:`task_noise`), and all else is learned from rows of these precisions. With constant
-        rewards in many tasks noise is equal in the posterior, and P(no effect) is the mean of that of equal noise and
-        of that of noise that no task has less than usual: neither tells how noisy a task of zeros is.
+        rewards in many tasks noise is equal in the posterior, and P(no effect) is at least the mean of that of equal
+        noise and of that of noise that no task has less than usual: neither tells how noisy a task of zeros is.
 
     Raises
     ------
@@ -152,7 +152,7 @@ def _of_doubted_noise(
 
 
 def _of_both(moments: Moments, equal: CrossedHierarchies, doubted: CrossedHierarchies) -> CrossedHierarchies:
-    """Return the hierarchies of equal noise, with the mean of both probabilities of no effect."""
+    """Return the hierarchies of equal noise, with a P(no effect) of at least the mean of both."""
     least = (equal.no_effect + doubted.no_effect) / 2
     return replace(with_no_effect(moments, equal, least), equal_noise_because=doubted.equal_noise_because)
 
