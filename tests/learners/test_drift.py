@@ -289,6 +289,25 @@ def test_within_kinds_interactions_gain_all_that_the_walk_adds() -> None:
     assert np.std(errors / np.sqrt(np.asarray(table.covs)[..., 0])) < 1.15
 
 
+def test_a_walk_adds_the_same_in_tasks_of_small_and_of_large_effects() -> None:
+    rng = np.random.default_rng([11, 0])
+    site, action = rng.integers(0, 60, 4800), rng.integers(0, 4, 4800)
+    when, size = rng.random(4800), np.where(np.arange(60) < 6, 1.3, 0.1)[:, None]
+    theta = 0.3 * rng.standard_normal((60, 1)) + size * rng.standard_normal((60, 4))
+    path = theta + 0.7 / 20**0.5 * np.cumsum(rng.standard_normal((20, 60, 4)), axis=0)
+    profit = path[(20 * when).astype(int), site, action] + rng.standard_normal(4800)
+    log = pa.table({"site": site, "offer": action, "profit": profit, "when": when})
+    first, moved = (
+        HierOPO(logging="random", drift=drift).fit(log, **ROLES).hierarchy_ for drift in (None, "auto")
+    )
+    assert first.mixed_spreads
+    np.testing.assert_array_equal(first.spread_weights, moved.spread_weights)
+    np.testing.assert_allclose((moved.spread_weights * moved.spread_scales**2).sum(axis=1), 1.0, rtol=1e-9)
+    of_end, of_start = (one.interaction_sd[:, None] ** 2 * one.spread_scales**2 for one in (moved, first))
+    assert of_end.min() > 0.3 > of_start.min(axis=1).max()
+    assert (of_end - of_start).min() > 0.0
+
+
 def test_a_task_that_was_forgotten_is_in_no_file(tmp_path: Path) -> None:
     log = a_log()
     named = log.set_column(0, "site", pa.array([f"site {site:04d}!" for site in log["site"].to_pylist()]))

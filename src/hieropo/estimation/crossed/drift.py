@@ -323,7 +323,8 @@ class Constant:
         """Return the hierarchies of a fit without drift with the interactions, and the noise, of the end of the log.
 
         M at the end is the mean over the rates of what it is given each: of M_0 and of what a walk adds. With kinds of
-        tasks M is that between tasks of all kinds. The kinds stay as they are, and interactions within a kind move.
+        tasks M is that between tasks of all kinds: the kinds stay as they are, and interactions within a kind move.
+        With different spreads what a walk adds is the same in all tasks.
         """
         unit = float(np.trace(self.interaction) / np.trace(self.walk))  # M = unit W
         sizes, within = first.weights * first.noise_var, first.interaction_sd**2
@@ -333,9 +334,19 @@ class Constant:
             else first.kinds.as_one(first.action_sd, first.interaction_sd)[1] ** 2
         )
         mean = float(sizes @ between / sizes.sum())
-        added = sum(rate.weight * rate.kappa for rate in drift.rates if not rate.fading) * span / unit
-        square = np.maximum(within - (1.0 - drift.start) * between, 0.0) + added * mean
-        return replace(first, interaction_sd=np.sqrt(square), noise_var=drift.noise * first.noise_var)
+        gained = sum(rate.weight * rate.kappa for rate in drift.rates if not rate.fading) * span
+        added, gone = gained / unit * mean, (1.0 - drift.start) * between
+        square, scales = np.maximum(within - gone, 0.0) + added, first.spread_scales
+        if first.mixed_spreads:
+            of_spreads = np.maximum(within[:, None] * scales**2 - gone[:, None], 0.0) + added
+            square = (first.spread_weights * of_spreads).sum(axis=1)
+            scales = np.sqrt(of_spreads / np.where(square > 0.0, square, 1.0)[:, None])
+        return replace(
+            first,
+            interaction_sd=np.sqrt(square),
+            spread_scales=scales,
+            noise_var=drift.noise * first.noise_var,
+        )
 
     def walk_of_actions(
         self, moments: Moments, periods: PeriodSums, drift: Drift, *, first: bool = True
