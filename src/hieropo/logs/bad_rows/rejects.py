@@ -89,9 +89,11 @@ class Reason:
             return f"{self.unit} {self.first_row:,}"
         return f"{self.place}, counted from 0" if self.place.startswith("row") else self.place
 
-    def placed(self, source: LogSource) -> "Reason":
-        """Return the reason with the place of its first row in a source."""
-        return replace(self, place=place_of(source, self.first_row))
+    def placed(self, source: LogSource | None) -> "Reason":
+        """Return the reason with the place of its first row in a source; with its number where the source is None."""
+        return replace(
+            self, place=f"row {self.first_row}" if source is None else place_of(source, self.first_row)
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON's types."""
@@ -629,7 +631,9 @@ class Rejects:
         if self._listing is not None and listed is not None and listed.num_rows:
             numbers = pc.add(listed.column("row"), rows)
             moved = listed.set_column(listed.schema.get_field_index("row"), "row", numbers)
-            self._listing.take(moved.combine_chunks(), rows)
+            self._listing.take(
+                moved.select(self._listing.schema.names).combine_chunks(), rows
+            )  # lines are found anew
         self.rows += later.rows
         self._tasks.update(later._tasks)
         self._texts.update(later._texts)
@@ -672,9 +676,7 @@ class Rejects:
             self._listing.write(self.source)
         lost_tasks = [task for task in self._tasks if tasks.find(task) < 0]
         reasons = sorted(self._reasons.values(), key=lambda reason: (reason.first_row, reason.column))
-        if self.source is not None:
-            source = self.source
-            reasons = [reason.placed(source) if reason.unit == "row" else reason for reason in reasons]
+        reasons = [reason.placed(self.source) if reason.unit == "row" else reason for reason in reasons]
         self.rejected = Rejected(
             kept + self.rows,
             self.rows,
