@@ -631,9 +631,7 @@ class Rejects:
         if self._listing is not None and listed is not None and listed.num_rows:
             numbers = pc.add(listed.column("row"), rows)
             moved = listed.set_column(listed.schema.get_field_index("row"), "row", numbers)
-            self._listing.take(
-                moved.select(self._listing.schema.names).combine_chunks(), rows
-            )  # lines are found anew
+            self._listing.take(moved.combine_chunks(), rows)
         self.rows += later.rows
         self._tasks.update(later._tasks)
         self._texts.update(later._texts)
