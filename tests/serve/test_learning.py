@@ -146,11 +146,14 @@ def test_a_refresh_swaps_by_the_rule_and_says_why(policy: Path, tmp_path: Path) 
 def test_predictive_checks_are_quiet_in_the_world_of_the_policy_and_stop_a_swap_in_another(
     policy: Path, tmp_path: Path, *, noisy: bool, checks: bool, misfit: bool, swapped: bool
 ) -> None:
-    """Rewards of a sixth of the rows are far noisier in the other world, which the policy cannot say."""
+    """Rewards of a sixth of the rows are far noisier in the other world, which the policy cannot say.
+
+    The served policy is nearly the best there is, so with few such rows the lead alone may already stop a swap.
+    """
     settings = Settings(window=10.0, swap="not-worse", floor=0.5, checks=checks)
     service = Service(tmp_path / "state", settings, policy=policy, seed=1)
-    rng = np.random.default_rng(5)
-    stores, ages = rng.integers(12, size=600).tolist(), rng.normal(size=600).tolist()
+    rng = np.random.default_rng(4)
+    stores, ages = rng.integers(12, size=1_200).tolist(), rng.normal(size=1_200).tolist()
     requests = [
         DecideRequest(task=store, context={"age": age}, decision_id=f"d{n}")
         for n, (store, age) in enumerate(zip(stores, ages, strict=True))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 from cluster_tables import check_same_clusters
@@ -306,7 +307,7 @@ def test_workers_learn_the_terms_of_one_machine(
     check_equal(made.joined().at_final_origin(), LogMoments.of(table, **COLUMNS, **given))
 
 
-@pytest.mark.parametrize("way", ["rows", "files"])
+@pytest.mark.parametrize("way", ["rows", "files", "text"])
 def test_rows_that_cannot_be_used_are_set_aside_counted_and_listed(
     spark: Any, tmp_path: Path, way: str
 ) -> None:
@@ -319,10 +320,15 @@ def test_rows_that_cannot_be_used_are_set_aside_counted_and_listed(
     bad = pa.table(columns)
     (tmp_path / "log").mkdir()
     for k in range(2):
-        pq.write_table(bad.slice(300 * k, 300), tmp_path / "log" / f"{k}.parquet")
+        if way == "text":
+            pa_csv.write_csv(bad.slice(300 * k, 300), tmp_path / "log" / f"{k}.csv")
+        else:
+            pq.write_table(bad.slice(300 * k, 300), tmp_path / "log" / f"{k}.parquet")
     given = {**COLUMNS, "context": ["visits"]}
     with pytest.warns(HieropoWarning) as expected_warning:
-        expected = LogMoments.of(bad, lenient=True, rejects=tmp_path / "one.csv", **given)
+        expected = LogMoments.of(
+            bad if way == "rows" else tmp_path / "log", lenient=True, rejects=tmp_path / "one.csv", **given
+        )
     rows = spark.createDataFrame(bad) if way == "rows" else tmp_path / "log"
     with pytest.warns(HieropoWarning) as warning:
         made = hieropo.spark.moments(
@@ -342,7 +348,8 @@ def test_rows_that_cannot_be_used_are_set_aside_counted_and_listed(
     assert sorted(found) == sorted((r["column"], r["reason"], r["rows"]) for r in counted["reasons"])
     one, listed = ((tmp_path / name).read_text().splitlines() for name in ("one.csv", "spark.csv"))
     assert len(one) == len(listed) == 7
-    if way == "files":
+    if way != "rows":
+        assert one == listed
         texts = [
             next(str(one.message) for one in some if one.category is HieropoWarning).split(" Each is")[0]
             for some in (warning, expected_warning)
@@ -396,6 +403,12 @@ def test_an_evaluation_has_the_numbers_of_one_machine(frame: Any, tmp_path: Path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["policy"]
     with pytest.raises(LogError, match="no rows"):
         hieropo.spark.evaluate(rows.filter("visits < 0"), learner, folder=tmp_path)
+    profits = pa.array([None if k == 37 else value for k, value in enumerate(TABLE["profit"].to_pylist())])
+    bad = TABLE.set_column(TABLE.column_names.index("profit"), "profit", profits)
+    with pytest.raises(LogError, match=r"'profit', row \d+: null"):  # and no file, which would be gone
+        hieropo.spark.evaluate(
+            frame.sparkSession.createDataFrame(bad).repartition(2), learner, folder=tmp_path
+        )
     with pytest.raises(ArtifactError, match="is no directory"):
         hieropo.spark.evaluate(rows, learner, folder=tmp_path / "none")
 

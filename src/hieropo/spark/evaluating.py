@@ -3,8 +3,7 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -16,7 +15,8 @@ import pyarrow.parquet as pq
 from hieropo.errors import ArtifactError
 from hieropo.evaluation.evaluation import Evaluation
 from hieropo.learners.loading import load_evaluable
-from hieropo.logs.arrow.log_source import empty
+from hieropo.logs.arrow.log_source import Part, WrappedSource, empty, parts_of
+from hieropo.logs.opening import open_log
 from hieropo.spark.hashing import map_batches
 from hieropo.spark.workers import VALUE_DDL, check_workers, nonempty, session_of, valued, values_of
 
@@ -61,10 +61,32 @@ def evaluate(frame: Any, policy: Any, *, folder: str | os.PathLike[str], **optio
     Path(files).chmod(0o777)  # workers may run as another user
     try:
         _write(frame, files)
-        evaluation: Evaluation = learner.evaluate(files, **options)
-        return replace(evaluation, origin={**(evaluation.origin or {}), "evaluated on": "Spark frame"})
+        evaluation: Evaluation = learner.evaluate(_WrittenFrame(files), **options)
+        return evaluation
     finally:
         shutil.rmtree(files, ignore_errors=True)
+
+
+class _WrittenFrame(WrappedSource):
+    """The files of a frame as its log: rows have their numbers in the frame, since the files are removed.
+
+    Parameters
+    ----------
+    files : str
+        The folder.
+    """
+
+    def __init__(self, files: str) -> None:
+        super().__init__(open_log(files))
+        self.name = "Spark frame"
+
+    def parts(self, columns: Sequence[str]) -> Sequence[Part]:
+        """Return the parts of the files."""
+        return parts_of(self._source, columns)
+
+    def place_of(self, row: int) -> str:
+        """Return the number of a row in the frame."""
+        return f"row {row}"
 
 
 def _write(frame: Any, files: str) -> None:

@@ -147,11 +147,15 @@ class _Request:
 
 
 class _Summed(NamedTuple):
-    """Moments in shards, the reports of the parts of the log, in their order, and the way they were summed."""
+    """Moments in shards, the reports of the parts of the log, in their order, the way they were summed, and the log.
+
+    The log tells the places of rows; None where rows are shuffled.
+    """
 
     made: list[ShardedMoments]
     parts: list[Part]
     how: str
+    source: LogSource | None = None
 
 
 def moments(  # noqa: PLR0913 - as of `LogMoments.of`
@@ -276,6 +280,7 @@ def _settled(summed: _Summed, request: _Request, *, lenient: bool) -> Rejected |
     rejected = None
     if request.lenient:
         total, rows, room = Rejects(lenient=lenient, file=request.rejects), 0, _MOST_LISTED
+        total.source = summed.source
         for part in summed.parts:
             assert part.rejects is not None
             listed = None
@@ -504,7 +509,7 @@ def _of_files(
 def _in_groups(source: FrameSource | GroupedFiles, job: Job, how: str) -> _Summed:
     """Sum the groups of a source into a directory of shards each, in the order of the groups."""
     reports = source.each_numbered(partial(_summed_group, job), "group")
-    return _Summed([ShardedMoments.open(part.shards) for part in reports], reports, how)
+    return _Summed([ShardedMoments.open(part.shards) for part in reports], reports, how, source)
 
 
 def _summed_group(job: Job, source: LogSource, number: int) -> Part:

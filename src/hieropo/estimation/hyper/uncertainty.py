@@ -91,7 +91,7 @@ def plan(
     -----
     HieropoWarning
         The log does not identify the noise apart from differences between tasks; the uncertainty of a large tree is
-        not carried.
+        left out.
     """
     active = int(np.count_nonzero(moments.rows))
     reason = _reason_if_known(moments, uncertainty)

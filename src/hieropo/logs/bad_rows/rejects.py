@@ -89,9 +89,11 @@ class Reason:
             return f"{self.unit} {self.first_row:,}"
         return f"{self.place}, counted from 0" if self.place.startswith("row") else self.place
 
-    def placed(self, source: LogSource) -> "Reason":
-        """Return the reason with the place of its first row in a source."""
-        return replace(self, place=place_of(source, self.first_row))
+    def placed(self, source: LogSource | None) -> "Reason":
+        """Return the reason with the place of its first row in a source; with its number where the source is None."""
+        return replace(
+            self, place=f"row {self.first_row}" if source is None else place_of(source, self.first_row)
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON's types."""
@@ -672,9 +674,7 @@ class Rejects:
             self._listing.write(self.source)
         lost_tasks = [task for task in self._tasks if tasks.find(task) < 0]
         reasons = sorted(self._reasons.values(), key=lambda reason: (reason.first_row, reason.column))
-        if self.source is not None:
-            source = self.source
-            reasons = [reason.placed(source) if reason.unit == "row" else reason for reason in reasons]
+        reasons = [reason.placed(self.source) if reason.unit == "row" else reason for reason in reasons]
         self.rejected = Rejected(
             kept + self.rows,
             self.rows,
