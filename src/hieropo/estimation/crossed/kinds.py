@@ -69,9 +69,9 @@ _BINS = 60  # of m
 _BEYOND = 1.02  # end of the last of them, in units of its node
 _NODES_OF_ONE, _BINS_OF_ONE = 13, 97  # of m with one kind
 _OUTSIDE = 12.0  # log evidence behind the best m, from which on those further away have no weight
-_CLOSE = 1e-3
+_CLOSE = 1e-6  # change of responsibilities at which a fixed point is reached: less would tell in units and rounding
 _APART = 0.5  # of two kinds, below which a fixed point is no partition
-_ROUNDS = 40  # of expectation propagation, in which a partition converges or is given up
+_ROUNDS = 80  # of expectation propagation, in which a partition converges or is given up
 _RARE = 0.04  # weight of a partition, with m = 0 or above, below which it is left out of those
 _KEPT = 1e-4  # weight of a node that is kept, in units of the largest
 _SHOWN = 100  # nodes that stand for all where standard deviations are summarised

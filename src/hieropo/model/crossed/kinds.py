@@ -39,6 +39,10 @@ class KindPosterior(LabelPosterior):
         plain = CrossedHierarchy(one.action_cov, one.level_cov, one.interaction_cov, one.noise_var)
         return plain, UnitMessages(self._units, one.interaction_cov)
 
+    def _new_effect_covs(self) -> tuple[Array, Array]:
+        one, of_kinds = self.hierarchy.action_cov, self.kinds.effect_cov
+        return one + float(np.square(self.label_weights).sum()) * of_kinds, one + of_kinds
+
     def effects(self) -> Array:
         """Return the posterior means (n, K, p) of beta + e_ka of all kinds."""
         means = np.array([self._basis.below(k) @ self._mean for k in range(len(self.label_weights))])
