@@ -74,6 +74,7 @@ _APART = 0.5  # of two kinds, below which a fixed point is no partition
 _ROUNDS = 80  # of expectation propagation, in which a partition converges or is given up
 _RARE = 0.04  # weight of a partition, with m = 0 or above, below which it is left out of those
 _KEPT = 1e-4  # weight of a node that is kept, in units of the largest
+_PREFERRED = 1e-6  # by which the most probable of nodes that serve alike comes before others
 _SHOWN = 100  # nodes that stand for all where standard deviations are summarised
 
 
@@ -538,5 +539,6 @@ def _few(weights: Array, m: Array, others: tuple[Array, Array]) -> Array:
         rows.append(away / max(float(np.sqrt(share @ away**2)), 1e-12))
     rows.append(rows[-1] ** 2)
     table = np.array(rows)
-    few = nnls(table, table @ share)[0]
+    first = 1.0 + _PREFERRED * share / share.max()  # of nodes that serve alike, not as rounding has it
+    few = first * nnls(table * first, table @ share)[0]
     return np.asarray(few * (weights.sum() / few.sum()), dtype=np.float64)
