@@ -18,8 +18,8 @@ from hieropo.model.crossed.kinds import KindPosterior, flat_prior, kinds_basis, 
 from hieropo.model.crossed.labels import LabelPosterior
 from hieropo.model.crossed.posterior import CrossedPosterior, condition_crossed
 from hieropo.model.crossed.propagation import Factors, TaskTerms, propagate
-from hieropo.model.crossed.steps import ObservedUnits
 from hieropo.model.crossed.spreads import SpreadPosterior
+from hieropo.model.crossed.steps import ObservedUnits
 from hieropo.model.gaussian import Gaussian
 from hieropo.moments.statistics import Moments
 from hieropo.rows.keys import Keys
@@ -235,7 +235,9 @@ def views(of: type) -> set[str]:
 
 @pytest.mark.parametrize("of", [KindPosterior, SpreadPosterior])
 def test_they_have_all_views(of: type) -> None:
-    assert views(CrossedPosterior) - views(of) - OF_ONE_LABEL <= ({"effects"} if of is SpreadPosterior else set())
+    assert views(CrossedPosterior) - views(of) - OF_ONE_LABEL <= (
+        {"effects"} if of is SpreadPosterior else set()
+    )
 
 
 def assert_same(one: Gaussian, other: Gaussian) -> None:

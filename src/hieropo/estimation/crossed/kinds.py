@@ -339,13 +339,14 @@ class _Points(NamedTuple):
     n: int
     a: int
     c: int
+    apart: float
 
     @classmethod
-    def near(cls, scales: Scales, partition: Partition, m: float) -> Self:
+    def near(cls, scales: Scales, partition: Partition, m: float, apart: float) -> Self:
         """Take the (a, c) of the largest posterior density given the shares of a partition."""
         rows = Aggregate.of(scales.about_actions(m), partition.shares)
         a, c = np.unravel_index(int((_surface(scales, rows, _SIZES) + _PRIOR).argmax()), _PRIOR.shape)
-        return cls(scales, partition.n, int(a), int(c))
+        return cls(scales, partition.n, int(a), int(c), apart)
 
     def at(self, m: float, shares: Array) -> _Point | None:
         """Return the fixed point that some shares (t, n) lead to; None where a kind is left with too few tasks."""
@@ -360,7 +361,7 @@ class _Points(NamedTuple):
         )  # fmt: skip
         shares = law.responsibilities
         counts = shares.sum(axis=0)
-        if counts.min() < SMALLEST or not law.converged or apart(shares) < _APART:
+        if counts.min() < SMALLEST or not law.converged or apart(shares) < self.apart:
             return None
         along = _surface(scales, Aggregate.of(about, shares), _SIZES)
         value = law.log_evidence + float(sizes_of_kinds(counts) - counts @ np.log(weights))
@@ -381,7 +382,7 @@ def apart(shares: Array) -> float:
     return float((away / (counts[first] + counts[second])).min())
 
 
-def _approximated(scales: Scales, partition: Partition) -> _Approximated | None:
+def _approximated(scales: Scales, partition: Partition, least_apart: float) -> _Approximated | None:
     """Integrate m, a and c; None where the partition is no mode, or a kind is left with too few tasks."""
     scales = scales._replace(level=partition.level)
     if partition.width < _NARROW:
@@ -390,7 +391,7 @@ def _approximated(scales: Scales, partition: Partition) -> _Approximated | None:
     else:
         ms = _with_zero(_INTERACTIONS * scales.m)
         start = int(np.argmin(np.abs(_INTERACTIONS - WITHIN[0]))) + 1
-    points = _Points.near(scales, partition, float(ms[start]))
+    points = _Points.near(scales, partition, float(ms[start]), least_apart)
     first = points.at(float(ms[start]), partition.shares)
     if first is None:
         return None
@@ -490,7 +491,10 @@ def _integrated(scales: Scales, numbers: tuple[int, ...], *, given: bool) -> Mix
     plain = Aggregate.of(about, np.ones((len(scales.units.tasks), 1)))
     near = float(about.constant.sum()) + plain.law(scales.basis(1, scales.a, 0.0))[1]
     sought = partitions(scales, numbers, -np.inf if given else near + _POSSIBLE)
-    some = [one for one in (_approximated(scales, partition) for partition in sought) if one is not None]
+    least = 0.0 if given else _APART
+    some = [
+        one for one in (_approximated(scales, partition, least) for partition in sought) if one is not None
+    ]
     if not some:
         return None
     evidence = np.array([one.log_evidence for one in some])
