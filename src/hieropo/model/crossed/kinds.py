@@ -15,7 +15,7 @@ from hieropo._utils.arrays import Array
 from hieropo.model.crossed.hierarchy import CrossedHierarchy, Kinds
 from hieropo.model.crossed.labels import LabelBasis, LabelPosterior
 from hieropo.model.crossed.posterior import check_crossed
-from hieropo.model.crossed.propagation import Factors, TaskTerms, one_round, propagate
+from hieropo.model.crossed.propagation import Factors, TaskTerms, one_round, propagate, proper
 from hieropo.model.crossed.steps import ObservedUnits, UnitMessages
 from hieropo.model.gaussian import minus, plus
 from hieropo.model.steps import upper_factor
@@ -119,9 +119,10 @@ def condition_kinds(
     with np.errstate(divide="ignore"):
         start = shares_of(log_densities(about_actions, centres) + np.log(kinds.weights))
     prior = flat_prior(basis)
-    propagated, factors = propagate(
-        terms, kinds.weights, prior, Factors.averaged(terms, start), close=_CLOSE, least=LEAST
-    )
+    at_first = Factors.averaged(terms, start)
+    propagated, factors = propagate(terms, kinds.weights, prior, at_first, close=_CLOSE, least=LEAST)
+    if not proper(terms, prior, factors):  # a fixed point that leaves a kind all but open has no covariances
+        propagated, factors = propagate(terms, kinds.weights, prior, at_first, rounds=0, least=LEAST)
     with np.errstate(divide="ignore"):
         of_all = one_round(
             terms, np.log(kinds.weights), prior, factors
