@@ -83,7 +83,10 @@ def test_decisions_of_the_crossed_prior_are_those_of_one_machine(tmp_path, ids):
     table = log(ids="int" if ids == "int" else "text")
     task = ["city", "store"] if ids == "tuple" else "store"
     moments, _ = shards_of(table, tmp_path / "s", task=task)
-    one, many = (HierOPO(spreads="one", logging="random").fit(source) for source in (moments, tmp_path / "s"))
+    one, many = (
+        HierOPO(spreads="one", task_kinds="one", logging="random").fit(source)
+        for source in (moments, tmp_path / "s")
+    )
     assert one.posterior_.log_evidence == pytest.approx(many.posterior_.log_evidence, abs=1e-8)
     assert np.allclose(one.hierarchy_.weights, many.hierarchy_.weights, rtol=1e-9)
     many.save(tmp_path / "policy")
@@ -278,7 +281,7 @@ def test_an_evaluation_on_the_rows_of_the_fit_is_cross_fitted_as_in_memory(tmp_p
     table = log(n=1500, stores=150)
     moments, _ = shards_of(table, tmp_path / "s")
     one, many = (
-        HierOPO(spreads="one", logging="random", **settings).fit(source)
+        HierOPO(spreads="one", task_kinds="one", logging="random", **settings).fit(source)
         for source in (moments, tmp_path / "s")
     )
     store = sorted(set(table["store"].to_pylist()))[:60]

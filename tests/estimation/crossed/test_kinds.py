@@ -127,6 +127,23 @@ def test_a_setting_that_is_none_is_refused(value: Any) -> None:
         fitted(rows(1.0), value)
 
 
+def test_a_fixed_point_between_the_orders_of_the_kinds_is_no_partition() -> None:
+    """Its evidence was up to 12 too large, so that kinds were found where there are none."""
+    alike = np.full((12, 3), 1 / 3) + 0.01 * np.random.default_rng(0).standard_normal((12, 3))
+    assert search.apart(alike) < 0.1
+    assert search.apart(np.eye(3)[np.arange(12) % 3]) == 1.0
+
+
+def test_the_unit_of_contexts_and_rounding_do_not_choose_the_nodes() -> None:
+    rng, m = np.random.default_rng(0), np.repeat([0.1, 0.2, 0.4], 16)
+    a, c = np.tile(np.repeat([0.0, 0.1, 0.3, 0.5], 4), 3), np.tile([0.2, 0.4, 0.8, 1.6], 12)
+    share = rng.dirichlet(np.ones(m.size))
+    few = search._few(share, m, (a, c))
+    for seed in range(10):
+        noise = 1 + 1e-14 * np.random.default_rng(seed).standard_normal(m.size)
+        np.testing.assert_allclose(search._few(share * noise, m * noise, (a, c)), few, atol=1e-9)
+
+
 def test_a_log_of_few_tasks_has_one_kind() -> None:
     few = fitted(rows(1.0, m=6), "one").posterior_.moments
     assert search.mixed_kinds(few, Shapes.equal(few), (0.1, 0.5, 0.3), 1.0) is None

@@ -15,9 +15,12 @@ from hieropo.model.attribution import attribution
 from hieropo.model.crossed.described import condition_units
 from hieropo.model.crossed.hierarchy import CrossedHierarchy, Kinds, Spreads
 from hieropo.model.crossed.kinds import KindPosterior, flat_prior, kinds_basis, terms_of_kinds
-from hieropo.model.crossed.posterior import condition_crossed
+from hieropo.model.crossed.labels import LabelPosterior
+from hieropo.model.crossed.posterior import CrossedPosterior, condition_crossed
 from hieropo.model.crossed.propagation import Factors, TaskTerms, propagate
+from hieropo.model.crossed.spreads import SpreadPosterior
 from hieropo.model.crossed.steps import ObservedUnits
+from hieropo.model.gaussian import Gaussian
 from hieropo.moments.statistics import Moments
 from hieropo.rows.keys import Keys
 
@@ -202,3 +205,65 @@ def test_a_hierarchy_with_kinds_is_stored_to_the_last_bit() -> None:
     again = CrossedHierarchy.from_dict(hierarchy.to_dict())
     assert again.kinds is not None
     assert again.to_dict() == hierarchy.to_dict()
+
+
+OF_ONE_LABEL = {  # what describes one Gaussian of all coefficients
+    "arrays", "parent_messages", "parents", "prior_arrays", "second_moments", "square",
+}  # fmt: skip
+
+
+def hierarchies() -> tuple[Moments, dict[type, CrossedHierarchy]]:
+    """Hierarchies with kinds and with spreads for one log, in which the last action has no rows."""
+    log = problem(6, 2, 200)
+    seen = log.action < 2
+    log = replace(log, task=log.task[seen], action=log.action[seen], x=log.x[seen], reward=log.reward[seen])
+    kinds = hierarchy_of(log)
+    spreads = replace(kinds, kinds=None, spreads=Spreads(np.array([0.5, 1.5]), np.array([0.6, 0.4])))
+    return moments_of(log), {KindPosterior: kinds, SpreadPosterior: spreads}
+
+
+def with_labels(of: type) -> LabelPosterior:
+    moments, some = hierarchies()
+    posterior = condition_units(moments, some[of])
+    assert isinstance(posterior, of)
+    return posterior
+
+
+def views(of: type) -> set[str]:
+    return {name for name in dir(of) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("of", [KindPosterior, SpreadPosterior])
+def test_they_have_all_views(of: type) -> None:
+    assert views(CrossedPosterior) - views(of) - OF_ONE_LABEL <= (
+        {"effects"} if of is SpreadPosterior else set()
+    )
+
+
+def assert_same(one: Gaussian, other: Gaussian) -> None:
+    np.testing.assert_allclose(one.mean, other.mean, atol=1e-7)
+    np.testing.assert_allclose(one.cov, other.cov, atol=1e-7)
+
+
+@pytest.mark.parametrize("of", [KindPosterior, SpreadPosterior])
+def test_a_new_action_is_one_without_rows(of: type) -> None:
+    posterior = with_labels(of)
+    assert_same(posterior.new_action(), posterior.action(2))
+    for task in range(6):
+        assert_same(posterior.unit_new_action(task), posterior.unit(task, 2))
+    assert_same(posterior.unit_new_action("new", unseen="prior"), posterior.unit("new", 2, unseen="prior"))
+
+
+@pytest.mark.parametrize("of", [KindPosterior, SpreadPosterior])
+def test_differences_and_covariances_between_tasks_are_those_of_joint_laws(of: type) -> None:
+    posterior = with_labels(of)
+    law, contrast = posterior.task(1), np.kron([1.0, -1.0, 0.0], np.eye(2))
+    assert_same(
+        posterior.difference(1, 0, 1), Gaussian.trusted(contrast @ law.mean, contrast @ law.cov @ contrast.T)
+    )
+    np.testing.assert_array_equal(posterior.cov_between(1, 1), law.cov)
+    both = np.zeros((6, 6, 6))  # (coefficients, tasks, coefficients) of the sum of two tasks
+    both[:, [1, 4]] = np.eye(6)[:, None]
+    between = posterior.cov_between(1, 4)
+    expected = law.cov + posterior.task(4).cov + between + between.T
+    np.testing.assert_allclose(posterior.total(both)[1], expected, atol=1e-9)

@@ -15,7 +15,7 @@ from hieropo._utils.arrays import Array
 from hieropo.model.crossed.hierarchy import CrossedHierarchy, Kinds
 from hieropo.model.crossed.labels import LabelBasis, LabelPosterior
 from hieropo.model.crossed.posterior import check_crossed
-from hieropo.model.crossed.propagation import Factors, TaskTerms, one_round, propagate
+from hieropo.model.crossed.propagation import Factors, TaskTerms, one_round, propagate, proper
 from hieropo.model.crossed.steps import ObservedUnits, UnitMessages
 from hieropo.model.gaussian import minus, plus
 from hieropo.model.steps import upper_factor
@@ -38,6 +38,10 @@ class KindPosterior(LabelPosterior):
         one = self.hierarchy
         plain = CrossedHierarchy(one.action_cov, one.level_cov, one.interaction_cov, one.noise_var)
         return plain, UnitMessages(self._units, one.interaction_cov)
+
+    def _new_effect_covs(self) -> tuple[Array, Array]:
+        one, of_kinds = self.hierarchy.action_cov, self.kinds.effect_cov
+        return one + float(np.square(self.label_weights).sum()) * of_kinds, one + of_kinds
 
     def effects(self) -> Array:
         """Return the posterior means (n, K, p) of beta + e_ka of all kinds."""
@@ -115,9 +119,10 @@ def condition_kinds(
     with np.errstate(divide="ignore"):
         start = shares_of(log_densities(about_actions, centres) + np.log(kinds.weights))
     prior = flat_prior(basis)
-    propagated, factors = propagate(
-        terms, kinds.weights, prior, Factors.averaged(terms, start), close=_CLOSE, least=LEAST
-    )
+    at_first = Factors.averaged(terms, start)
+    propagated, factors = propagate(terms, kinds.weights, prior, at_first, close=_CLOSE, least=LEAST)
+    if not proper(terms, prior, factors):  # a fixed point that leaves a kind all but open has no covariances
+        propagated, factors = propagate(terms, kinds.weights, prior, at_first, rounds=0, least=LEAST)
     with np.errstate(divide="ignore"):
         of_all = one_round(
             terms, np.log(kinds.weights), prior, factors

@@ -156,6 +156,49 @@ class LabelPosterior(OneHierarchy):
         along = self._basis.beta + middle[action * p : action * p + p]
         return _gaussian(along @ self._mean, along @ self._root).plus(self.moments.unit_offset)
 
+    @abstractmethod
+    def _new_effect_covs(self) -> tuple[Array, Array]:
+        """Covariances of the effect of a new action: averaged over labels, and under one label."""
+
+    def new_action(self) -> Gaussian:
+        """Return the law of beta + alpha_a, averaged over labels, of an action that the feature map does not have."""
+        return Gaussian.trusted(self.hyper.mean.copy(), self.hyper.cov + self._new_effect_covs()[0])
+
+    def unit_new_action(self, task: object, *, unseen: Unseen = "error") -> Gaussian:
+        """Return mean and covariance of theta_sa of an action that the map does not have; errors as :meth:`unit`."""
+        row = self.moments.keys.row(task, unseen)
+        weights, prior = self.responsibilities[row], self._new_effect_covs()[1]
+        means, covs = [], []
+        for k, law in enumerate(self._laws):
+            block = law.block(np.array([row]))
+            root = block.level_root[0]
+            means.append(block.level[0])
+            interaction = self._messages(k)[0].interaction_cov
+            covs.append(block.level_cov[0] + root @ root.T + prior + interaction)
+        mean = weights @ np.array(means)
+        away = np.array(means) - mean
+        cov = np.tensordot(weights, covs, 1) + (weights * away.T) @ away
+        return Gaussian.trusted(mean, (cov + cov.T) / 2).plus(self.moments.unit_offset)
+
+    def difference(self, task: object, first: int, second: int) -> Gaussian:
+        """Return mean and covariance of theta_s,first - theta_s,second, in R^p; errors as :meth:`unit`."""
+        for action in (first, second):
+            self.action(action)  # checks the code
+        row, p = self.moments.keys.row(task, "error"), self.moments.unit_dim
+        contrast = np.zeros((p, self.dim))
+        contrast[:, first * p : first * p + p] += np.eye(p)
+        contrast[:, second * p : second * p + p] -= np.eye(p)
+        mean, within, shared = (part[0] for part in self.along(contrast[None], slice(row, row + 1)))
+        return Gaussian.trusted(mean, within + shared @ shared.T)
+
+    def cov_between(self, first: object, second: object) -> Array:
+        """Return cov(theta_first, theta_second | log), shape (d, d); errors as :meth:`unit`."""
+        rows = [self.moments.keys.row(task, "error") for task in (first, second)]
+        if rows[0] == rows[1]:
+            return self.task(first).cov
+        one, other = (self.along(np.eye(self.dim)[None], slice(row, row + 1))[2][0] for row in rows)
+        return np.asarray(one @ other.T)
+
     def unit(self, task: object, action: int, *, unseen: Unseen = "error") -> Gaussian:
         """Return mean and covariance of theta_sa, in R^p; errors as :meth:`CrossedPosterior.unit`."""
         self.action(action)  # checks the code

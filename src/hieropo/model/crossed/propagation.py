@@ -231,7 +231,7 @@ def propagate(
     factors, step, reached = _iterated(one, start, first, close, rounds, _Mixing.of(start, prior))
     if not reached:  # without acceleration factors stay further from what is no Gaussian
         factors, step, reached = _iterated(one, start, first, close, rounds, None)
-        if not _proper(terms, prior, factors):
+        if not proper(terms, prior, factors):
             factors, step = start, first
     gamma, nu = np.diag(prior) + factors.precision.sum(axis=0), factors.shift.sum(axis=0)
     cov, mean, _ = inverted(gamma, nu)
@@ -244,7 +244,7 @@ def propagate(
     )
 
 
-def _proper(terms: TaskTerms, prior: Array, factors: Factors) -> bool:
+def proper(terms: TaskTerms, prior: Array, factors: Factors) -> bool:
     """Return True where no law of z given a label in one task is nearly flat beside that given all tasks."""
     gamma = np.diag(prior) + factors.precision.sum(axis=0)
     root = np.linalg.cholesky(inverted(gamma, np.zeros(len(gamma)))[0])

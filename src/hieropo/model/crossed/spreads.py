@@ -28,6 +28,9 @@ class SpreadPosterior(LabelPosterior):
         scaled = CrossedHierarchy(one.action_cov, one.level_cov, cov, one.noise_var)
         return scaled, UnitMessages(self._units, cov)
 
+    def _new_effect_covs(self) -> tuple[Array, Array]:
+        return self.hierarchy.action_cov, self.hierarchy.action_cov
+
     @property
     def differing(self) -> Array:
         """Probability (m,) that effects of actions in a task are twice as large as in three quarters of the tasks."""
