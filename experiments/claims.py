@@ -280,7 +280,8 @@ def one_run(name: str, seed: int) -> Run:
         chosen += [
             make().fit(log.table(), **roles, context=context).predict(requests).astype(np.int64)
             for make in (PooledOPO, FlatOPO)
-        ]
+            if np.ptp(truth, axis=1).any()
+        ] or chosen * 2  # without effects all gains are 0
         model = learner.evaluate(log.table(), propensities="none")
         permuted = permuted_within(log, rng)
         silent = HierOPO(logging="random").fit(log.table(permuted), **roles, context=context)
