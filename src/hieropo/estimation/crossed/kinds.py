@@ -492,7 +492,8 @@ def mixed_kinds(
 
 def _by_id(ids: Ids) -> Codes:
     """Return the order (n,) of ids, of others than numbers that of their texts: it chooses where searches start."""
-    return np.argsort(ids if ids.dtype.kind in "iufM" else ids.astype(str), kind="stable")
+    texts = ids if ids.dtype.kind in "iufM" else np.array([str(task) for task in ids.tolist()])
+    return np.argsort(texts, kind="stable")
 
 
 def _integrated(scales: Scales, numbers: tuple[int, ...], *, given: bool) -> MixedKinds | None:
