@@ -1,4 +1,4 @@
-"""Sums of clusters: those of a batch of rows, and the comparison of two tables."""
+"""Sums of clusters: those of a batch of rows, the comparison of two tables, and the error of a gain by units."""
 
 from typing import Any
 
@@ -35,3 +35,11 @@ def check_same_clusters(mine: ClusterTable, expected: ClusterTable, rtol: float 
     sums = mine.around(expected.offset).sums[rows]
     scale = np.abs(expected.sums).max(axis=0)
     np.testing.assert_allclose(sums / scale, expected.sums / scale, rtol=rtol, atol=rtol)
+
+
+def gain_error(log: dict[str, np.ndarray], unit: np.ndarray) -> float:
+    """Return the standard error of the doubly robust gain of a policy, by sums of units (n,) of rows."""
+    w = log["target"] / log["p"]
+    row = log["v"] + w * (log["reward"] - log["q"]) - log["reward"]
+    total, size = np.bincount(unit, row - row.mean()), np.bincount(unit).astype(float)
+    return float(np.sqrt((total**2).sum() * size.size / (size.size - 1)) / row.size)

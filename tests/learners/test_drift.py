@@ -351,6 +351,15 @@ def test_errors_of_other_shapes_are_refused(fitted: HierOPO) -> None:
         WalkingHierarchies.of(still, WalkErrors(np.zeros((3, 3)), RateError(fitted.moments_.keys, root)))
 
 
+def test_a_new_task_has_no_error_of_the_rate(fitted: HierOPO) -> None:
+    part = next(iter(fitted.posterior_.parts()))
+    assert part.roots.of_tasks.any()
+    mean, cov = part.joint(np.array([-1, 2]))
+    new, third = part.new_task(), part.task(fitted.moments_.tasks[2])
+    np.testing.assert_allclose(mean, [new.mean, third.mean], atol=1e-12)
+    np.testing.assert_allclose(cov, [new.cov, third.cov], atol=1e-12)
+
+
 def visits(*, mixed: bool = False, tasks: int = 30, move: float = 0.0) -> pa.Table:
     """Return a log of visits of five rows that share half of the noise variance, of one action unless ``mixed``."""
     rng = np.random.default_rng(1610)

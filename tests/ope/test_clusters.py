@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cluster_tables import gain_error
 
 from hieropo import MismatchError
 from hieropo.ope.off_policy import OffPolicyMoments, OffPolicySums
@@ -148,10 +149,7 @@ def test_clusters_of_a_task_that_depend_on_each_other_are_one_unit() -> None:
     moments = sums.moments()
     marked = np.bincount(log["cluster"], dependent)[log["cluster"]] > 0
     unit = np.unique(np.where(marked, -1 - log["task"], log["cluster"]), return_inverse=True)[1]
-    w = log["target"] / log["p"]
-    row = log["v"] + w * (log["reward"] - log["q"]) - log["reward"]
-    total, size = np.bincount(unit, row - row.mean()), np.bincount(unit).astype(float)
-    expected = np.sqrt((total**2).sum() * size.size / (size.size - 1)) / row.size
+    expected = gain_error(log, unit)
     estimate = next(value for value in values(moments, rng=np.random.default_rng(0)) if value.name == "DR")
     assert estimate.gain_se == pytest.approx(expected, rel=1e-9)
     assert estimate.ess == pytest.approx(effective_rows(summed(log)))  # that of clusters
@@ -162,6 +160,7 @@ def test_clusters_of_a_task_that_depend_on_each_other_are_one_unit() -> None:
         np.random.default_rng(0),
         moments.independent,
     )
+    size = np.bincount(unit).astype(float)
     assert sample._effective == pytest.approx(size.sum() ** 2 / (size**2).sum())
 
 

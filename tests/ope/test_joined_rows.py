@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cluster_tables import gain_error
 
 from hieropo import MismatchError
 from hieropo.ope.joined_rows import JoinedRows
@@ -44,13 +45,11 @@ def test_the_error_of_a_gain_is_that_of_the_units() -> None:
     dependent = some_rows(log)
     moments = summed(log, dependent)
     unit = np.unique(np.where(dependent, -1 - log["task"], np.arange(600)), return_inverse=True)[1]
-    w = log["target"] / log["p"]
-    row = log["v"] + w * (log["reward"] - log["q"]) - log["reward"]
-    total, size = np.bincount(unit, row - row.mean()), np.bincount(unit).astype(float)
-    expected = np.sqrt((total**2).sum() * size.size / (size.size - 1)) / row.size
+    expected = gain_error(log, unit)
     estimate = next(value for value in values(moments, rng=np.random.default_rng(0)) if value.name == "DR")
     assert estimate.gain_se == pytest.approx(expected, rel=1e-9)
     assert estimate.by == "rows"
+    size = np.bincount(unit).astype(float)
     assert moments.joined is not None
     assert moments.joined.number == size.size
     assert moments.joined.effective == pytest.approx(size.sum() ** 2 / (size**2).sum())

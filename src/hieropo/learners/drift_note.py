@@ -5,6 +5,9 @@ import numpy as np
 from hieropo.estimation.crossed.action_walks import CLEAR
 from hieropo.estimation.crossed.drift import Drift, Still
 
+_AVERAGES = "The fit averages over drift and none by this probability."
+_MULTIPLIES = "The fit multiplies the rate of this drift by its probability."
+
 
 def drift_note(drift: Drift | None, because: Still, time: str | None) -> str:
     """Return sentences on how fast coefficients drift, or why they are taken as constant although times are named."""
@@ -20,8 +23,9 @@ def drift_note(drift: Drift | None, because: Still, time: str | None) -> str:
         )
         of_column = "" if drift.unit else f" in units of column {time!r}"
         doubtful = drift.log_odds <= CLEAR
+        evidence = _walk("Effects of actions in single tasks", drift.log_odds, _AVERAGES)
         texts.append(
-            f"{_of_interactions(drift.log_odds)} {'If they drift, in' if doubtful else 'In'} a task and action with a "
+            f"{evidence} {'If they drift, in' if doubtful else 'In'} a task and action with a "
             f"typical number of rows, a row counts half at an age of {half} (95 % interval: {low} to "
             f"{high}){of_column}. Coefficients and choices are those at the end of the log, and intervals contain the "
             "uncertainty of the rate."
@@ -44,18 +48,6 @@ def drift_note(drift: Drift | None, because: Still, time: str | None) -> str:
     return " ".join(texts)
 
 
-def _of_interactions(log_odds: float) -> str:
-    """Return a sentence on the evidence that effects in single tasks drift, whose rate is integrated."""
-    effects = "Effects of actions in single tasks"
-    if log_odds > CLEAR:
-        return f"{effects} drift in time (log Bayes factor {log_odds:.1f})."
-    probability = 1 / (1 + np.exp(-log_odds))
-    return (
-        f"{effects} may drift in time (probability {probability:.2f}). The fit averages over drift and none by this "
-        "probability."
-    )
-
-
 def in_common_note(drift: Drift) -> str:
     """Return sentences on rows that are close in time and have alike rewards."""
     rows, share = "a task and action", drift.shared
@@ -68,15 +60,12 @@ def in_common_note(drift: Drift) -> str:
     )
 
 
-def _walk(coefficients: str, log_odds: float) -> str:
-    """Return a sentence on the evidence that coefficients drift."""
+def _walk(coefficients: str, log_odds: float, doubtful: str = _MULTIPLIES) -> str:
+    """Return a sentence on the evidence that coefficients drift, and where it is doubtful one on its use."""
     if log_odds > CLEAR:
         return f"{coefficients} drift in time (log Bayes factor {log_odds:.1f})."
     probability = 1 / (1 + np.exp(-log_odds))
-    return (
-        f"{coefficients} may drift in time (probability {probability:.2f}). The fit multiplies the rate of this drift "
-        "by its probability."
-    )
+    return f"{coefficients} may drift in time (probability {probability:.2f}). {doubtful}"
 
 
 _STILL = {

@@ -234,14 +234,22 @@ def test_levels_are_taken_off_at_their_means(shared: Shared) -> None:
     assert steady.at_end(moments, periods, np.ones(len(moments))).sums[0, 0, 0] >= ended.sums[0, 0, 0]
 
 
+def a_constant(p: int) -> Constant:
+    """Return a hierarchy of a fit without drift, of two actions, three tasks and p columns."""
+    center, level, interaction = (
+        np.linspace(0.4, 1.0, 2 * p).reshape(2, p),
+        0.5 * np.eye(p),
+        0.3 * np.eye(p) + 0.05,
+    )
+    return Constant(center, level, interaction, covariances(p)[1], 0.0, RATIO, None, np.ones(3))
+
+
 @pytest.mark.parametrize("shared", SHARED)
 @pytest.mark.parametrize("p", [1, 2])
 def test_evidence_is_that_of_dense_covariances(p: int, shared: Shared) -> None:
     rows, rewards, _, periods = a_log(p)
-    _, shape = covariances(p)
-    level, interaction = 0.5 * np.eye(p), 0.3 * np.eye(p) + 0.05
-    center, profile = np.linspace(0.4, 1.0, 2 * p).reshape(2, p), np.array([0.5, 1.0, 2.0, 1.5])
-    constant = Constant(center, level, interaction, shape, 0.0, RATIO, None, np.ones(3))
+    constant, profile = a_constant(p), np.array([0.5, 1.0, 2.0, 1.5])
+    center, level, interaction, shape = constant.center, constant.level, constant.interaction, constant.walk
     sds = np.array([0.0, 0.7]), np.zeros(2)
     evidence = _Evidence(periods, constant, np.ones(3), periods.rows, profile, 0.0, center, shared)
     table = evidence.table(sds, sds) + np.log(len(SHARES))
@@ -268,10 +276,8 @@ def test_evidence_is_that_of_dense_covariances(p: int, shared: Shared) -> None:
 @pytest.mark.parametrize("p", [1, 2])
 def test_evidence_of_interactions_that_fade_is_that_of_dense_covariances(p: int, shared: Shared) -> None:
     rows, rewards, _, periods = a_log(p)
-    _, shape = covariances(p)
-    level, interaction = 0.5 * np.eye(p), 0.3 * np.eye(p) + 0.05
-    center, profile = np.linspace(0.4, 1.0, 2 * p).reshape(2, p), np.array([0.5, 1.0, 2.0, 1.5])
-    constant = Constant(center, level, interaction, shape, 0.0, RATIO, None, np.ones(3))
+    constant, profile = a_constant(p), np.array([0.5, 1.0, 2.0, 1.5])
+    center, level, interaction = constant.center, constant.level, constant.interaction
     evidence = _Evidence(periods, constant, np.ones(3), periods.rows, profile, 0.0, center, shared)
     table = evidence.fading_table() - _axis(FADING, 2.0)[1][1:, None] + np.log(len(SIZES))
     for i, rate in enumerate(FADING / (END - TIMES[0])):

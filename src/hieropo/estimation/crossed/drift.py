@@ -295,6 +295,11 @@ class Constant:
         """The noise variance that is the unit of all others."""
         return float(np.exp(np.mean(np.log(self.fit.hierarchy.noise_var))))
 
+    @property
+    def walks_in_interaction(self) -> float:
+        """M / W, the number that the proportional M is of W."""
+        return float(np.trace(self.interaction) / np.trace(self.walk))
+
     def at_end(
         self, moments: Moments, periods: PeriodSums, drift: Drift, actions: ActionWalk | None = None
     ) -> tuple[Moments, WalkErrors | None]:
@@ -326,7 +331,6 @@ class Constant:
         tasks M is that between tasks of all kinds: the kinds stay as they are, and interactions within a kind move.
         With different spreads what a walk adds is the same in all tasks.
         """
-        unit = float(np.trace(self.interaction) / np.trace(self.walk))  # M = unit W
         sizes, within = first.weights * first.noise_var, first.interaction_sd**2
         between = (
             within
@@ -335,7 +339,7 @@ class Constant:
         )
         mean = float(sizes @ between / sizes.sum())
         gained = sum(rate.weight * rate.kappa for rate in drift.rates if not rate.fading) * span
-        added, gone = gained / unit * mean, (1.0 - drift.start) * between
+        added, gone = gained / self.walks_in_interaction * mean, (1.0 - drift.start) * between
         square, scales = np.maximum(within - gone, 0.0) + added, first.spread_scales
         if first.mixed_spreads:
             of_spreads = np.maximum(within[:, None] * scales**2 - gone[:, None], 0.0) + added
@@ -508,8 +512,7 @@ def _fading_rates(table: Array, share: float, evidence: "_Evidence") -> list[Rat
     sizes = weights @ _SIZES / np.maximum(of_rates, np.finfo(np.float64).tiny)
     nodes, shares = gauss_rule(logs, of_rates, _RATES)
     constant, span = evidence.constant, evidence.periods.span
-    unit = float(np.trace(constant.interaction) / np.trace(constant.walk))  # M = unit W
-    rates = []
+    unit, rates = constant.walks_in_interaction, []
     for node, one in zip(nodes.tolist(), shares.tolist(), strict=True):
         fading, size = float(np.exp(node)) / span, float(np.interp(node, logs, sizes))
         rates.append(Rate(share * one, 2.0 * fading * size * unit, size, fading))

@@ -31,6 +31,7 @@ from functools import cached_property
 from typing import Any, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hieropo._utils.arrays import Array
 from hieropo._utils.memory import release_freed
@@ -180,9 +181,14 @@ class CrossedHierarchies(CrossedPrior):
         return not self.conditioned.any()
 
     @property
+    def without_effects(self) -> NDArray[np.bool_]:
+        """True (H,) where A = M = 0: actions have no effect in any task or group."""
+        return np.asarray((self.action_sd == 0) & self._same_in_tasks)
+
+    @property
     def no_effect(self) -> float:
         """P(A = M = 0 | log): actions have no effect in any task or group."""
-        return self._share((self.action_sd == 0) & self._same_in_tasks)
+        return self._share(self.without_effects)
 
     @property
     def no_action_effect(self) -> float:
@@ -211,11 +217,11 @@ class CrossedHierarchies(CrossedPrior):
         return Spreads(self.spread_scales[node], self.spread_weights[node])
 
     @property
-    def _same_in_tasks(self) -> Array:
+    def _same_in_tasks(self) -> NDArray[np.bool_]:
         same = (self.interaction_sd == 0) & ~self.group_interaction_sd.any(axis=1)
         return np.asarray(same if self.kinds is None else same & (self.kinds.sd == 0))
 
-    def _share(self, chosen: Array) -> float:
+    def _share(self, chosen: NDArray[np.bool_]) -> float:
         return float(self.weights[chosen].sum())
 
     def hierarchy(self, node: int) -> CrossedHierarchy:

@@ -34,19 +34,15 @@ def with_no_effect(moments: Moments, hierarchies: CrossedHierarchies, least: flo
     least = min(least, _MOST)
     if least < _LEAST or least <= hierarchies.no_effect or hierarchies.kinds is not None:
         return hierarchies
-    none = _without_effects(hierarchies)
+    none = hierarchies.without_effects
     if not hierarchies.conditioned[none].any():
         hierarchies = _with_one(moments, hierarchies, ~none)
-        none = _without_effects(hierarchies)
+        none = hierarchies.without_effects
     return replace(
         hierarchies,
         weights=_shared(hierarchies.weights, none, least),
         conditioned=_shared(hierarchies.conditioned, none, least),
     )
-
-
-def _without_effects(hierarchies: CrossedHierarchies) -> NDArray[np.bool_]:
-    return np.asarray((hierarchies.action_sd == 0) & (hierarchies.interaction_sd == 0))
 
 
 def _shared(weights: Array, none: NDArray[np.bool_], least: float) -> Array:

@@ -34,10 +34,11 @@ class ErrorRoots(NamedTuple):
     of_actions: Array
     of_tasks: Array
 
-    def at(self, row: int) -> Array:
-        """Return the root of the task at one row of the moments; -1 is a task without rows."""
-        own = np.zeros(self.of_tasks.shape[1:]) if row < 0 else self.of_tasks[row]
-        return np.concatenate([self.of_actions, own], axis=1)
+    def at(self, rows: Codes) -> Array:
+        """Return R_s (n, K p, D + D') of the tasks at some rows of the moments; -1 is a task without rows."""
+        own = np.where((rows < 0)[:, None, None], 0.0, self.of_tasks[rows])
+        alike = np.broadcast_to(self.of_actions, (len(rows), *self.of_actions.shape))
+        return np.concatenate([alike, own], axis=2)
 
     def along(self, vectors: Array, part: slice) -> Array:
         """Return v' R_s (n, J, D + D') of the tasks in ``part``, for vectors v (n, J, K p)."""
@@ -89,7 +90,7 @@ class WithCommonError(OneHierarchy):
 
     def _of_task(self, task: object) -> Array:
         """Return the root of a task by its id, of a new one where it is unknown."""
-        return self.roots.at(self.moments.keys.find(task))
+        return np.asarray(self.roots.at(np.array([self.moments.keys.find(task)]))[0])
 
     def action(self, action: int) -> Gaussian:
         """Return the law of beta + alpha_a; errors as :meth:`CrossedPosterior.action`."""
@@ -113,10 +114,10 @@ class WithCommonError(OneHierarchy):
         return with_common_error(self.inner.table(), self.roots)
 
     def joint(self, rows: Codes) -> tuple[Array, Array]:
-        """Return means (n, d) and covariances (n, d, d) of the tasks at some rows of the moments."""
+        """Return means (n, d) and covariances (n, d, d) of the tasks at some rows of the moments; -1 is a new task."""
         means, covs = self.inner.joint(rows)
-        own = self.roots.of_tasks[rows]
-        return means, covs + self.roots.of_actions @ self.roots.of_actions.T + own @ own.swapaxes(1, 2)
+        roots = self.roots.at(rows)
+        return means, covs + roots @ roots.swapaxes(1, 2)
 
     def total(self, vectors: Array) -> tuple[Array, Array]:
         """Mean (J,) and covariance (J, J) of sum_s v_js' theta_s over all tasks of the log, vectors (J, m, d)."""
@@ -132,7 +133,9 @@ class WithCommonError(OneHierarchy):
 
     def across(self, row: int, vectors: Array, others: Array, part: slice) -> Array:
         """As :meth:`CrossedPosterior.across`."""
-        common = np.einsum("jk,nlk->jnl", vectors @ self.roots.at(row), self.roots.along(others, part))
+        common = np.einsum(
+            "jk,nlk->jnl", vectors @ self.roots.at(np.array([row]))[0], self.roots.along(others, part)
+        )
         return np.asarray(self.inner.across(row, vectors, others, part) + common)
 
     def mixtures(self, vectors: Array, part: slice) -> Iterator[tuple[Array, Array, Array]]:
